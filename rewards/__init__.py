@@ -1,0 +1,1 @@
+"""Reward scorers, one a file, and the contract they keep."""
