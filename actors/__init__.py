@@ -1,0 +1,1 @@
+"""Thin Ray shells around the other rooms, and the controller that connects them."""

@@ -1,0 +1,128 @@
+"""What a recipe says about the run, its prompts and its processes. Imports pydantic only."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PromptSourceConfig(_Strict):
+    """One source of prompts; rewards name sources in `applies`."""
+
+    train: str
+    """Prompt file to train on."""
+    heldout: str
+    """Prompt file that is only ever evaluated."""
+    format: Literal["lines", "geneval", "parquet"] = "lines"
+    """lines: one prompt a line; geneval: GenEval's JSON lines."""
+
+
+class PromptsConfig(_Strict):
+    """Which prompts, and how many images of each."""
+
+    sources: dict[str, PromptSourceConfig]
+    groups_per_iteration: int = Field(48, ge=1)
+    """Prompt groups per iteration, drawn equally from the sources."""
+    group_size: int = Field(24, ge=2)
+    """G: images per prompt."""
+    chunk_size: int | None = Field(None, ge=1)
+    """Images per rollout task; None: a whole group. Must divide group_size."""
+
+    @model_validator(mode="after")
+    def _arithmetic(self) -> Self:
+        if not self.sources:
+            raise ValueError("prompts.sources is empty: there is nothing to draw")
+        if self.groups_per_iteration % len(self.sources):
+            raise ValueError(
+                f"groups_per_iteration {self.groups_per_iteration} is not divisible by the {len(self.sources)} "
+                f"prompt sources ({', '.join(self.sources)})"
+            )
+        if self.chunk_size is not None and self.group_size % self.chunk_size:
+            raise ValueError(f"chunk_size {self.chunk_size} does not divide group_size {self.group_size}")
+        return self
+
+
+class RoleConfig(_Strict):
+    """What one actor of a role asks of the cluster."""
+
+    replicas: int = Field(1, ge=1)
+    num_cpus: float = Field(0.1, ge=0)
+    num_gpus: float = Field(0.0, ge=0)
+    resources: dict[str, float] = Field(default_factory=dict)
+    """Custom resources, e.g. {"rollout": 1}."""
+    threads: int = Field(1, ge=1)
+    """Threads torch and onnxruntime use; Ray alone would give an actor below one CPU a single one."""
+
+
+class PoolConfig(RoleConfig):
+    """One reward's pool of scorers."""
+
+    batch_size: int = Field(32, ge=1)
+    timeout_s: float = Field(120.0, gt=0)
+    """For one call on one batch."""
+    retries: int = Field(2, ge=0)
+
+
+class LearnerGroupConfig(RoleConfig):
+    """replicas are DDP ranks."""
+
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    timeout_s: float = Field(600.0, gt=0)
+    """For one iteration."""
+
+
+class ActorsConfig(_Strict):
+    """Processes of a run."""
+
+    rollout: RoleConfig = RoleConfig()
+    learner: LearnerGroupConfig = LearnerGroupConfig()
+    harmonizer: RoleConfig = RoleConfig()
+    pools: dict[str, PoolConfig] = Field(default_factory=dict)
+    """By reward name; a reward not named here gets the defaults."""
+    start_timeout_s: float = Field(120.0, gt=0)
+    """For all actors of a role to come up."""
+    rollout_timeout_s: float = Field(300.0, gt=0)
+    """For one rollout task."""
+    max_failed_share: float = Field(0.2, ge=0, le=1)
+    """Above this share of failed cells of one reward in one iteration the run stops with the scorer's own error."""
+
+
+class ControllerConfig(_Strict):
+    """The corridor's own numbers."""
+
+    max_staleness: Literal[0] = 0
+    """Fixed lag of the rollout policy in iterations; 0 is strict."""
+
+
+class EvalConfig(_Strict):
+    """Held-out evaluation."""
+
+    every: int = Field(10, ge=0)
+    """Iterations between evaluations; 0: only before and after."""
+    prompts_per_source: int | None = Field(None, ge=1)
+    """None: every held-out prompt."""
+    seed: int = Field(1000, ge=0)
+    batch_size: int = Field(32, ge=1)
+    """Images per rollout task; fixed, so that images do not depend on who draws them."""
+
+
+class CheckpointConfig(_Strict):
+    """What is kept."""
+
+    every: int = Field(30, ge=1)
+    """Iterations between checkpoints; the last iteration always writes one."""
+    keep_last: int = Field(2, ge=1)
+    keep_best: int = Field(1, ge=0)
+    """By evaluation; needs eval.every > 0."""
+
+
+class RunSettings(_Strict):
+    """The run itself."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = Field(42, ge=0)
+    iterations: int = Field(ge=1)
+    tensorboard: bool = True

@@ -1,0 +1,1 @@
+"""The outer edge: recipes, the command line, reports, serving."""

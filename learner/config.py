@@ -1,0 +1,120 @@
+"""What a recipe says about the policy, the sampler and the learner. Imports pydantic only."""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# Every attention projection of SD3's joint blocks, as in the public MARBLE and DiffusionNFT recipes.
+SD3_ATTENTION_TARGETS = (
+    "attn.to_q",
+    "attn.to_k",
+    "attn.to_v",
+    "attn.to_out.0",
+    "attn.add_q_proj",
+    "attn.add_k_proj",
+    "attn.add_v_proj",
+    "attn.to_add_out",
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoraConfig(_Strict):
+    """Low-rank adapter on the transformer's linear layers."""
+
+    rank: int = Field(32, ge=1)
+    alpha: float = Field(64.0, gt=0)
+    targets: tuple[str, ...] = SD3_ATTENTION_TARGETS
+    """Ends of module names; each must match at least one linear layer."""
+    init: Literal["gaussian", "kaiming"] = "gaussian"
+
+    @model_validator(mode="after")
+    def _some_target(self) -> Self:
+        if not self.targets:
+            raise ValueError("lora.targets is empty: nothing would be trained")
+        return self
+
+
+class PolicyConfig(_Strict):
+    """The base model and its adapter."""
+
+    base: str
+    """Local folder in diffusers' format, or a hub id."""
+    revision: str | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the frozen base; LoRA and optimizer are always float32."""
+    resolution: int = Field(512, ge=16, multiple_of=16)
+    """Pixels per side of the generated images."""
+    max_sequence_length: int = Field(128, ge=0, le=512)
+    """T5 tokens; without T5 diffusers appends that many zero tokens, and they change the image."""
+    lora: LoraConfig = LoraConfig()
+    init_lora: str | None = None
+    """Folder or file of a LoRA in diffusers' format to start from."""
+
+
+class SamplingConfig(_Strict):
+    """How images are drawn, in rollouts or in evaluation."""
+
+    steps: int = Field(25, ge=1)
+    solver: Literal["euler"] = "euler"
+    guidance_scale: float = Field(1.0, ge=1.0)
+    """1.0 is off. NFT learns nothing under guidance, so rollouts with another value need `allow_guidance`."""
+    allow_guidance: bool = False
+
+    @model_validator(mode="after")
+    def _guidance_off(self) -> Self:
+        if self.guidance_scale != 1.0 and not self.allow_guidance:
+            raise ValueError(
+                f"guidance_scale is {self.guidance_scale}: NFT assumes rollouts without guidance (1.0); "
+                "set allow_guidance: true to override"
+            )
+        return self
+
+
+class AdvantageConfig(_Strict):
+    """A = (R - mean of the group) / (sigma + eps * s)."""
+
+    std: Literal["group", "batch"] = "group"
+    """Which sigma divides: the prompt group's (paper) or the batch's (public recipe)."""
+    eps: float = Field(1e-4, ge=0)
+    eps_scale: Literal["relative", "absolute"] = "relative"
+    """relative: s is the reward's running batch sigma, so rescaling a reward changes nothing; absolute: s = 1."""
+    max: float = Field(5.0, gt=0)
+    """A_max of r = clamp(1/2 + A / (2 A_max), 0, 1)."""
+
+
+class OldPolicyConfig(_Strict):
+    """eta_s = min(slope * max(0, s - flat_steps), max); old <- eta old + (1 - eta) default, once per iteration."""
+
+    slope: float = Field(0.001, ge=0)
+    flat_steps: int = Field(0, ge=0)
+    max: float = Field(0.95, ge=0, le=1)
+
+
+class LearnerConfig(_Strict):
+    """NFT loss and optimizer (numbers of the public recipe by default)."""
+
+    lr: float = Field(3e-4, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    max_grad_norm: float = Field(1.0, gt=0)
+    nft_beta: float = Field(0.1, gt=0)
+    """beta of v+- = beta v_theta + (1 - beta) v_old and its mirror."""
+    kl_beta: float = Field(1e-4, ge=0)
+    updates_per_iteration: int = Field(1, ge=1)
+    """Optimizer steps on each batch of rollouts; each trains the whole batch on timesteps of its own."""
+    timesteps: int = Field(24, ge=1)
+    """T: trained timesteps per sample and optimizer step."""
+    timestep_fraction: float = Field(0.99, gt=0, le=1)
+    """Only the first int(steps * fraction) sampling sigmas are trained."""
+    micro_batch_size: int = Field(8, ge=1)
+    """Samples per forward on one rank."""
+    ema_decay: float = Field(0.9, ge=0, lt=1)
+    """EMA of the trained adapter, for evaluation and export; updated after every optimizer step."""
+    gradient_checkpointing: bool = False
+    autocast: Literal["none", "bfloat16"] = "none"
+    advantage: AdvantageConfig = AdvantageConfig()
+    old_policy: OldPolicyConfig = OldPolicyConfig()
