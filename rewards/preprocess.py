@@ -1,0 +1,176 @@
+"""From checked images to what a CLIP image tower takes, in torch on the model's own device.
+
+Letters: N images, H × W pixels, S the side of the square the model sees. The result is the published Pillow pipeline's:
+resized bytes are the same to the bit, because Pillow's fixed-point filter is reproduced in exact float64 arithmetic.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rewards.images import COEFFICIENT_BITS, check_images, resize_matrix
+
+_PIL_BICUBIC = 3
+_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+
+Fit = Literal["crop", "stretch", "pad"]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How an image becomes a square: [N, H, W, 3] bytes to [N, 3, S, S] floats."""
+
+    fit: Fit
+    """crop: shorter side to `resize`, centre cut out (CLIP). stretch: both sides to `side`. pad: longer side to `side`,
+    black bars around (HPSv2)."""
+    resize: int
+    """Pixels of the shorter side before the cut (crop only)."""
+    side: int
+    """Pixels of the square, S."""
+    mean: tuple[float, float, float] = _CLIP_MEAN
+    """Of the channels, for pixels in [0, 1]."""
+    std: tuple[float, float, float] = _CLIP_STD
+    """Of the channels, for pixels in [0, 1]."""
+
+    def __call__(self, images_NHWC: NDArray[np.uint8], device: torch.device | str = "cpu") -> Tensor:
+        """Normalised float32 [N, 3, S, S] on the device.
+
+        Raises:
+            ValueError: images that are not uint8 [N, H, W, 3].
+        """
+        images = check_images(images_NHWC)
+        pixels = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
+        return self._normalized(self.fitted(pixels))
+
+    def fitted(self, pixels_NCHW: Tensor) -> Tensor:
+        """Bytes of the square: uint8 [N, 3, H, W] to [N, 3, S, S]."""
+        height, width = pixels_NCHW.shape[2:]
+        if self.fit == "stretch":
+            return resized(pixels_NCHW, self.side, self.side)
+        if self.fit == "pad":
+            # Python's round, as the published pipeline: halves go to the even number.
+            scale = self.side / max(height, width)
+            return centred(resized(pixels_NCHW, round(height * scale), round(width * scale)), self.side)
+        if height <= width:
+            size = (self.resize, int(self.resize * width / height))
+        else:
+            size = (int(self.resize * height / width), self.resize)
+        return centred(resized(pixels_NCHW, *size), self.side)
+
+    def _normalized(self, pixels_NCHW: Tensor) -> Tensor:
+        mean = torch.tensor(self.mean, device=pixels_NCHW.device).view(3, 1, 1)
+        std = torch.tensor(self.std, device=pixels_NCHW.device).view(3, 1, 1)
+        return (pixels_NCHW.float() / 255.0 - mean) / std
+
+
+def resized(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
+    """Pillow's bicubic resize: uint8 [N, C, H, W] to uint8 [N, C, height, width]."""
+    pixels = pixels_NCHW
+    # The width first, rounded to bytes, then the height: Pillow's order, and it shows where the filter overshoots.
+    if pixels.shape[3] != width:
+        pixels = _to_bytes(pixels.double() @ _weights(pixels.shape[3], width, pixels.device).T)
+    if pixels.shape[2] != height:
+        pixels = _to_bytes(_weights(pixels.shape[2], height, pixels.device) @ pixels.double())
+    return pixels
+
+
+def centred(pixels_NCHW: Tensor, side: int) -> Tensor:
+    """Square of that side cut out of the middle; where the image is smaller, black bars are added around it."""
+    height, width = pixels_NCHW.shape[2:]
+    top, left = max((height - side) // 2, 0), max((width - side) // 2, 0)
+    cut = pixels_NCHW[:, :, top : top + side, left : left + side]
+    missing_h, missing_w = side - cut.shape[2], side - cut.shape[3]
+    if missing_h == 0 and missing_w == 0:
+        return cut
+    bars = (missing_w // 2, missing_w - missing_w // 2, missing_h // 2, missing_h - missing_h // 2)
+    return torch.nn.functional.pad(cut, bars)
+
+
+def read_preprocess(folder: Path, kind: str, model_side: int) -> Preprocess:
+    """Preprocessing written beside a checkpoint (preprocessor_config.json, or inside processor_config.json).
+
+    Args:
+        folder: where the file lies.
+        kind: `hpsv2` pads; the others do as the file says.
+        model_side: pixels the model's image tower takes.
+
+    Raises:
+        ValueError: no such file, an unknown filter, or a size the model does not take.
+    """
+    path, config = _config_beside(folder)
+    side = _side_of(config.get("crop_size"), path) or model_side
+    if side != model_side:
+        raise ValueError(f"{path}: images are cut to {side} pixels, but the model takes {model_side}")
+    _check_steps(config, path)
+    mean = _three(config.get("image_mean", _CLIP_MEAN), path)
+    std = _three(config.get("image_std", _CLIP_STD), path)
+    if kind == "hpsv2":
+        return Preprocess("pad", side, side, mean, std)
+    size = config.get("size", side)
+    if isinstance(size, Mapping) and "height" in size and size.get("height") == size.get("width") == side:
+        return Preprocess("stretch", side, side, mean, std)
+    shorter = size.get("shortest_edge") if isinstance(size, Mapping) else size
+    if not isinstance(shorter, int) or shorter < side:
+        raise ValueError(f"{path}: size {size!r} does not give the {side} × {side} pixels the model takes")
+    return Preprocess("crop", shorter, side, mean, std)
+
+
+def _config_beside(folder: Path) -> tuple[Path, dict[str, Any]]:
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        path = folder / name
+        if not path.is_file():
+            continue
+        try:
+            config = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        # transformers 5 saves a whole processor into one file.
+        config = config.get("image_processor", config)
+        if isinstance(config, dict):
+            return path, config
+    raise ValueError(f"{folder} has neither preprocessor_config.json nor processor_config.json")
+
+
+def _check_steps(config: dict[str, Any], path: Path) -> None:
+    if config.get("resample", _PIL_BICUBIC) != _PIL_BICUBIC:
+        raise ValueError(f"{path}: resample {config['resample']} is not supported, only 3 (bicubic)")
+    skipped = [step for step in ("do_resize", "do_rescale", "do_normalize") if config.get(step) is False]
+    if skipped:
+        raise ValueError(f"{path}: {', '.join(skipped)} is false; every step of CLIP's preprocessing is needed here")
+    factor = config.get("rescale_factor", 1 / 255)
+    if not isinstance(factor, float) or abs(factor * 255 - 1) > 1e-6:
+        raise ValueError(f"{path}: rescale_factor must be 1/255, got {factor!r}")
+
+
+def _side_of(size: object, path: Path) -> int | None:
+    if isinstance(size, Mapping):
+        if size.get("height") != size.get("width"):
+            raise ValueError(f"{path}: crop_size {dict(size)} is not square")
+        size = size.get("height")
+    if size is not None and not isinstance(size, int):
+        raise ValueError(f"{path}: crop_size {size!r} is not a number of pixels")
+    return size
+
+
+def _three(values: Any, path: Path) -> tuple[float, float, float]:
+    if not isinstance(values, list | tuple) or len(values) != 3:
+        raise ValueError(f"{path}: mean and std need three numbers, got {values!r}")
+    return float(values[0]), float(values[1]), float(values[2])
+
+
+def _weights(size_in: int, size_out: int, device: torch.device) -> Tensor:
+    # The matrix is cached read-only, and torch takes only writable memory: copy.
+    return torch.from_numpy(resize_matrix(size_in, size_out).copy()).to(device)
+
+
+def _to_bytes(sums: Tensor) -> Tensor:
+    half = 0.5
+    return (sums / (1 << COEFFICIENT_BITS) + half).floor_().clamp_(0, 255).to(torch.uint8)
