@@ -1,0 +1,68 @@
+"""Stage ``vae``: the autoencoder, on pictures of the train split."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from tinyworld.loop import set_lr, warmup_cosine
+from tinyworld.pipeline import build_vae
+from tinyworld.pool import PoolSpec, load_pool
+
+VAE_POOL = PoolSpec("vae", seed=11, size=24_000, source_weights=(0.3, 0.35, 0.35))
+BATCH = 32
+LR = 2e-3
+KL_WEIGHT = 1e-4
+"""Per latent element. Enough to keep latents bounded, too little to blur."""
+SCALE_BATCHES = 16
+"""Batches over which the latents' mean and deviation are measured at the end."""
+
+
+class VaeStage:
+    """Trains reconstruction (absolute and squared error) with a little KL."""
+
+    name = "vae"
+
+    def __init__(self, seed: int, steps: int, work: Path) -> None:
+        torch.manual_seed(seed)
+        self.steps, self.work = steps, work
+        self.vae = build_vae().train().to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.AdamW(self.vae.parameters(), lr=LR, betas=(0.9, 0.99), weight_decay=1e-4)
+        self.images, _ = load_pool(VAE_POOL, work)
+
+    def step(self, index: int, rng: np.random.Generator) -> float:
+        pixels = to_pixels(self.images[np.sort(rng.integers(len(self.images), size=BATCH))])
+        posterior = self.vae.encode(pixels).latent_dist
+        decoded = self.vae.decode(posterior.sample()).sample
+        error = F.l1_loss(decoded, pixels) + 2 * F.mse_loss(decoded, pixels)
+        loss = error + KL_WEIGHT * posterior.kl().mean() / posterior.mean[0].numel()
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.vae.parameters(), 1.0)
+        set_lr(self.optimizer, LR * warmup_cosine(index, self.steps))
+        self.optimizer.step()
+        return error.item()
+
+    def state(self) -> dict[str, Any]:
+        return {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.vae.load_state_dict(state["vae"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Measure the latents, set scaling and shift so that they have mean 0 and deviation 1, and save."""
+        self.vae.eval()
+        batches = [to_pixels(self.images[at * BATCH : (at + 1) * BATCH]) for at in range(SCALE_BATCHES)]
+        latents = torch.cat([self.vae.encode(pixels).latent_dist.sample() for pixels in batches])
+        self.vae.register_to_config(scaling_factor=float(1 / latents.std()), shift_factor=float(latents.mean()))
+        self.vae.save_pretrained(self.work / "vae")
+
+
+def to_pixels(images: np.ndarray[Any, Any]) -> torch.Tensor:
+    """uint8 [N, H, W, 3] to float [N, 3, H, W] in [-1, 1], channels last in memory."""
+    pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+    return pixels.float() / 127.5 - 1
