@@ -1,0 +1,75 @@
+"""The one place where a user's error becomes lines on stderr and exit code 2. Our own bugs keep their traceback."""
+
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from learner.errors import UserError
+
+EXIT_BUG = 1
+EXIT_USER = 2
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+"""128 + the signal's number, as shells count it."""
+
+
+class ProblemsError(UserError):
+    """Several things are wrong at once; each is one line."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = tuple(lines)
+
+
+@contextmanager
+def loading(what: str = "") -> Iterator[None]:
+    """Around code that reads what the user gave: its ValueError and OSError are the user's, not ours.
+
+    Args:
+        what: names the thing in front of the message, for errors that do not name it themselves.
+    """
+    prefix = f"{what}: " if what else ""
+    try:
+        yield
+    except UserError:
+        raise
+    except ValidationError as error:
+        lines = [f"{prefix}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise ProblemsError(lines) from error
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else prefix
+        raise UserError(f"{name}{(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise UserError(f"{prefix}{error}") from error
+
+
+def user_lines(error: BaseException) -> tuple[str, ...] | None:
+    """What to tell the user, or None where the error is a bug of ours."""
+    # Ray wraps what an actor raised in a class of both types, whose text is the remote traceback.
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, UserError):
+        error = cause
+    if isinstance(error, ProblemsError):
+        return tuple(one_line(line) for line in error.lines)
+    if isinstance(error, UserError):
+        return (one_line(str(error)),)
+    return None
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks."""
+    return " ".join(text.split())
+
+
+def report(error: BaseException) -> int:
+    """Print an error as its kind deserves; returns the exit code."""
+    lines = user_lines(error)
+    if lines is None:
+        traceback.print_exception(error)
+        return EXIT_BUG
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return EXIT_USER
