@@ -57,7 +57,9 @@ def features(output: Any) -> Tensor:
     pooled = getattr(output, "pooler_output", None)
     if isinstance(pooled, Tensor):
         return pooled
-    raise TypeError(f"transformers' CLIP gave {type(output).__name__}, neither a tensor nor an object with pooler_output")
+    raise TypeError(
+        f"transformers' CLIP gave {type(output).__name__}, neither a tensor nor an object with pooler_output"
+    )
 
 
 class ClipScorer:

@@ -1,7 +1,7 @@
 """Loading a CLIP checkpoint whole, or not at all.
 
 A half-loaded scorer still gives numbers, so every way of loading half is an error here: missing, extra or misshapen
-tensors, a tokenizer whose end-of-text is not the token the text tower pools at, a cut size the image tower does not take.
+tensors, a tokenizer whose end-of-text is not the token the text tower pools at, an image size its tower does not take.
 """
 
 import re
@@ -74,11 +74,11 @@ def _folder_of(name: str, revision: str | None, patterns: list[str]) -> Path:
 def _load_model(folder: Path, dtype: torch.dtype) -> Any:
     from transformers import CLIPModel
 
-    with _no_progress_bar():
+    # Tensors of another shape are let through only to be reported by name below: transformers' own error does not.
+    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
+    with _quiet_transformers():
         try:
-            model, info = CLIPModel.from_pretrained(
-                folder, dtype=dtype, output_loading_info=True, use_safetensors=True, local_files_only=True
-            )
+            model, info = CLIPModel.from_pretrained(folder, dtype=dtype, local_files_only=True, **options)
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
             raise ValueError(f"cannot load a CLIP model from {folder}: {error}") from error
     wrong = _wrong_keys(info)
@@ -92,10 +92,22 @@ def _wrong_keys(info: dict[str, Any]) -> str:
     found = {
         "missing": sorted(info.get("missing_keys", ())),
         "unexpected": sorted(key for key in info.get("unexpected_keys", ()) if not _HARMLESS_EXTRA.search(key)),
-        "of another shape": sorted(str(key) for key in info.get("mismatched_keys", ())),
+        "of another shape": sorted(_named(entry) for entry in info.get("mismatched_keys", ())),
         "errors": sorted(str(message) for message in info.get("error_msgs", ())),
     }
-    return "; ".join(f"{len(keys)} {what} ({', '.join(keys[:3])}, ...)" for what, keys in found.items() if keys)
+    return "; ".join(f"{len(keys)} {what} ({_first(keys)})" for what, keys in found.items() if keys)
+
+
+def _named(mismatch: Any) -> str:
+    """`key: stored shape, wanted shape` of one entry, whose form transformers does not promise."""
+    if isinstance(mismatch, tuple) and len(mismatch) == 3:
+        key, stored, wanted = mismatch
+        return f"{key}: stored {list(stored)}, wanted {list(wanted)}"
+    return str(mismatch)
+
+
+def _first(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
 def _load_tokenizer(folder: Path, model: Any) -> tuple[Any, int]:
@@ -108,13 +120,15 @@ def _load_tokenizer(folder: Path, model: Any) -> tuple[Any, int]:
     text_config = model.config.text_config
     # An unset model_max_length is a number near 1e30.
     max_tokens = min(int(tokenizer.model_max_length), int(text_config.max_position_embeddings))
-    _check_pooling(tokenizer, text_config, folder)
+    if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
+        raise ValueError(f"{folder}: the tokenizer needs both a padding and an end-of-text token")
+    _check_pooling(tokenizer, text_config, max_tokens, folder)
     return tokenizer, max_tokens
 
 
-def _check_pooling(tokenizer: Any, text_config: Any, folder: Path) -> None:
+def _check_pooling(tokenizer: Any, text_config: Any, max_tokens: int, folder: Path) -> None:
     """The token the text tower pools at must be the end of text; otherwise no prompt has any effect on the score."""
-    ids = tokenizer("a").input_ids
+    ids = tokenizer("a", padding="max_length", truncation=True, max_length=max_tokens).input_ids
     if max(ids) >= text_config.vocab_size:
         raise ValueError(f"{folder}: the tokenizer gives id {max(ids)}, the model has {text_config.vocab_size} tokens")
     pooled = max(ids) if text_config.eos_token_id == _LEGACY_EOS else text_config.eos_token_id
@@ -126,14 +140,16 @@ def _check_pooling(tokenizer: Any, text_config: Any, folder: Path) -> None:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Weights load in a moment, and many actors share one terminal."""
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bar, since many actors share one terminal, and no load report: what is wrong is raised."""
     from transformers.utils import logging
 
-    enabled = logging.is_progress_bar_enabled()
+    bar, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
-        if enabled:
+        logging.set_verbosity(verbosity)
+        if bar:
             logging.enable_progress_bar()

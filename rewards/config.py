@@ -35,7 +35,7 @@ class ClipArgs(_Model):
     revision: str | None = None
     """Commit or tag of a hub checkpoint; pin it in any run that counts."""
     processor: str | None = None
-    """Folder or hub id of tokenizer and image preprocessing, where the checkpoint does not carry them (PickScore_v1)."""
+    """Folder or hub id of tokenizer and image preprocessing where the checkpoint has none (PickScore_v1)."""
     processor_revision: str | None = None
     """Commit or tag of a hub processor."""
     scale: Literal["training", "published"] = "training"
@@ -72,7 +72,7 @@ class OcrArgs(_Model):
     min_confidence: float = Field(default=0.5, ge=0.0, le=1.0)
     """Lines read with less confidence are dropped; 0.5 is PP-OCR's own default."""
     line_width: int = Field(default=320, ge=48, le=3200)
-    """Pixels: least width a line is padded to at 48 pixels height. Less is faster on short texts; wider lines keep theirs."""
+    """Pixels at 48 pixels height: lines are padded to this width at least. Less is faster on short texts."""
 
 
 class GenevalArgs(_Model):

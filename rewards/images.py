@@ -3,8 +3,8 @@
 Letters: N images of H × W pixels and C = 3 channels (RGB). Every scorer takes uint8 [N, H, W, 3] and nothing else: a
 float image may mean [0, 1], [-1, 1] or [0, 255], and guessing wrong gives plausible scores of wrong pictures.
 
-Resizing is Pillow's bicubic filter (a = -1/2, widened when shrinking) written as integer matrices, so that Pillow itself
-(here) and torch on any device (rewards.preprocess) give the same bytes.
+Resizing is Pillow's bicubic filter (a = -1/2, widened when shrinking) written as integer matrices, so that Pillow
+itself (here) and torch on any device (rewards.preprocess) give the same bytes.
 """
 
 from collections.abc import Sequence
@@ -121,5 +121,3 @@ def _layout_hint(images: NDArray[np.uint8]) -> str:
     if images.ndim == 3 and images.shape[-1] == 3:
         return "; a single image needs a leading axis of 1"
     return ""
-
-

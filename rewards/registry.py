@@ -1,0 +1,144 @@
+"""From a recipe's words to a scorer: built-in names, entry points, dotted paths; where a reward applies; the self-test.
+
+Nothing heavy is imported until a scorer is built.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, runtime_checkable
+
+from rewards.config import ARGS_OF_BUILT_IN, RewardConfig
+from rewards.contract import Metadata, RewardResult, Scorer, State
+from rewards.dotted import load_dotted, nearest
+from rewards.known import KNOWN_PROMPT, known_image
+from rewards.matching import text_target
+
+ENTRY_POINT_GROUP = "marble.rewards"
+"""Packages announce scorers of their own under it: `my_reward = "package.module:Class"`."""
+
+_CLASS_OF_BUILT_IN = {
+    "clip": "rewards.clip:ClipScorer",
+    "ocr": "rewards.ocr:OcrScorer",
+    "geneval": "rewards.geneval:GenevalScorer",
+}
+
+
+@dataclass(frozen=True)
+class _Factory:
+    """What builds a scorer from its configuration's args."""
+
+    where: str
+    build: Callable[[dict[str, Any]], Any]
+
+
+@runtime_checkable
+class SelfTestable(Protocol):
+    """A scorer that needs metadata of its own to score the known image."""
+
+    def self_test_metadata(self) -> Metadata:
+        """Metadata of a prompt it can score on any image."""
+        ...
+
+
+def build_scorer(name: str, config: RewardConfig) -> Scorer:
+    """The scorer of one reward.
+
+    A built-in scorer gets its checked args; any other is called with them as keyword arguments.
+
+    Args:
+        name: of the reward in the recipe, for error messages.
+        config: what the recipe says of it.
+
+    Raises:
+        ValueError: no such scorer (with the nearest names), its args do not fit, or what it builds is not callable.
+        Exception: whatever the scorer itself raises when it cannot start, a missing checkpoint above all.
+    """
+    factory = _find(name, config.scorer)
+    scorer = factory.build(config.args)
+    if not isinstance(scorer, Scorer):
+        raise ValueError(f"rewards.{name}.scorer: {factory.where} built {type(scorer).__name__}, which is not callable")
+    return scorer
+
+
+def known_scorers() -> tuple[str, ...]:
+    """Names that `scorer` may take beside dotted paths, built-in ones first."""
+    return (*_CLASS_OF_BUILT_IN, *sorted(point.name for point in _entry_points()))
+
+
+def applicable(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
+    """Whether a reward applies to a prompt, by the prompt's source and the reward's `when`.
+
+    Metadata that is present but wrong makes it applicable: the scorer then fails that sample and says why, while
+    calling it not applicable would hide the mistake.
+    """
+    if config.applies is not None and source not in config.applies:
+        return False
+    if config.when == "quoted":
+        try:
+            return text_target(prompt, metadata) is not None
+        except ValueError:
+            return True
+    if config.when == "metadata":
+        return bool(metadata.get("include"))
+    return True
+
+
+def self_test(scorer: Scorer, side: int = 256) -> RewardResult:
+    """Have a scorer score one known image, so that a broken one shows before the first training step.
+
+    Args:
+        scorer: what is tested.
+        side: pixels of the image; give the run's own size to a scorer that takes no other.
+
+    Returns:
+        The scored cell; a scorer of another kind of prompt may call the image not applicable, which is an answer too.
+
+    Raises:
+        RuntimeError: the scorer returned a failed cell, with its reason, or no single cell.
+        Exception: whatever the scorer itself raises.
+    """
+    metadata = scorer.self_test_metadata() if isinstance(scorer, SelfTestable) else {}
+    result = scorer(known_image(side)[None], [KNOWN_PROMPT], [metadata])
+    if not isinstance(result, RewardResult) or len(result.scores) != 1:
+        raise RuntimeError(f"{type(scorer).__name__} gave {result!r} for one image, not one cell")
+    if result.states[0] == State.FAILED:
+        raise RuntimeError(f"{type(scorer).__name__} failed on the known image: {result.reasons[0]}")
+    return result
+
+
+def _find(name: str, scorer: str) -> _Factory:
+    if scorer in _CLASS_OF_BUILT_IN:
+        path = _CLASS_OF_BUILT_IN[scorer]
+        return _Factory(path, lambda args: load_dotted(path)(ARGS_OF_BUILT_IN[scorer].model_validate(args)))
+    try:
+        if ":" in scorer:
+            return _with_keywords(name, scorer, load_dotted(scorer))
+        for point in _entry_points():
+            if point.name == scorer:
+                return _with_keywords(name, point.value, point.load())
+    except (ValueError, ImportError, AttributeError) as error:
+        raise ValueError(f"rewards.{name}.scorer: {error}") from error
+    known = list(known_scorers())
+    raise ValueError(
+        f"rewards.{name}.scorer: no scorer {scorer!r}{nearest(scorer, known)} "
+        f"(known: {', '.join(known)}, or a dotted path package.module:Class)"
+    )
+
+
+def _with_keywords(name: str, where: str, target: Any) -> _Factory:
+    if not callable(target):
+        raise ValueError(f"{where} is {type(target).__name__}, not a class")
+
+    def build(args: dict[str, Any]) -> Any:
+        try:
+            return target(**args)
+        except TypeError as error:
+            # Python's own message names the argument that is missing or unknown.
+            raise ValueError(f"rewards.{name}.args do not fit {where}: {error}") from error
+
+    return _Factory(where, build)
+
+
+def _entry_points() -> list[EntryPoint]:
+    return list(entry_points(group=ENTRY_POINT_GROUP))

@@ -1,0 +1,192 @@
+"""CLIP-family scores against the published formula, written out step by step on the checkpoint's own weights."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from rewards.clip import ClipScorer, clip_score, features
+from rewards.config import ClipArgs
+from rewards.contract import State
+from tests.unit.rewards.tiny_clip import LOGIT_SCALE, MAX_TOKENS, MEAN, SIDE, STD
+
+Kind = Literal["pickscore", "hpsv2", "clipscore"]
+PROMPTS = ["red cat", "two", "a sign", "red cat", "one very long prompt that does not fit"]
+
+
+@pytest.fixture(scope="module")
+def images_5() -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (5, 48, 64, 3), dtype=np.uint8)
+
+
+def published_pixels(image: NDArray[np.uint8], kind: Kind) -> torch.Tensor:
+    """[3, S, S]: PIL resize and cut (or pad), / 255, minus mean, / std."""
+    height, width = image.shape[:2]
+    if kind == "hpsv2":
+        scale = SIDE / max(height, width)
+        small = Image.fromarray(image).resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
+        square = Image.new("RGB", (SIDE, SIDE))
+        square.paste(small, ((SIDE - small.width) // 2, (SIDE - small.height) // 2))
+    else:
+        small = Image.fromarray(image).resize((int(SIDE * width / height), SIDE), Image.Resampling.BICUBIC)
+        left = (small.width - SIDE) // 2
+        square = small.crop((left, 0, left + SIDE, SIDE))
+    pixels = (np.asarray(square, dtype=np.float64) / 255 - MEAN) / STD
+    return torch.from_numpy(pixels.transpose(2, 0, 1)).float()
+
+
+def published_cosine(folder: Path, image: NDArray[np.uint8], prompt: str, kind: Kind) -> float:
+    """Cosine of one image and one text, from the towers, projections and normalisations one by one."""
+    from transformers import CLIPModel, CLIPTokenizer
+
+    model = CLIPModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = CLIPTokenizer.from_pretrained(folder)
+    ids = tokenizer(prompt, truncation=True, max_length=MAX_TOKENS).input_ids
+    with torch.no_grad():
+        hidden = model.text_model(input_ids=torch.tensor([ids])).last_hidden_state[0, ids.index(tokenizer.eos_token_id)]
+        text = model.text_projection.weight @ hidden
+        pixels = published_pixels(image, kind)[None]
+        tower = model.vision_model
+        hidden = tower.post_layernorm(tower(pixel_values=pixels).last_hidden_state[0, 0])
+        vision = model.visual_projection.weight @ hidden
+        return float((text / text.norm()) @ (vision / vision.norm()))
+
+
+def metadata(n: int) -> list[dict[str, Any]]:
+    return [{} for _ in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "factor"),
+    [
+        ("pickscore", "training", LOGIT_SCALE / 26),
+        ("pickscore", "published", LOGIT_SCALE),
+        ("hpsv2", "training", 1.0),
+        ("clipscore", "training", 1.0),
+    ],
+)
+def test_score_is_the_published_formula(
+    clip_folder: Path, images_5: NDArray[np.uint8], kind: Kind, scale: str, factor: float
+) -> None:
+    """PAPER 4; FAULTS 12 (the pooled, projected features are used whatever transformers returns)."""
+    args = ClipArgs.model_validate({"checkpoint": str(clip_folder), "kind": kind, "scale": scale})
+    result = ClipScorer(args)(images_5, PROMPTS, metadata(5))
+    expected = [factor * published_cosine(clip_folder, i, p, kind) for i, p in zip(images_5, PROMPTS, strict=True)]
+    assert (result.states == State.SCORED).all()
+    # fp16 storage rounds logit_scale = ln 50 by up to 1e-3.
+    np.testing.assert_allclose(result.scores, expected, rtol=2e-3 if kind == "pickscore" else 1e-5, atol=1e-5)
+    assert np.ptp(result.scores) > 0.01 * factor  # the images and prompts do differ
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "expected"),
+    [
+        ("pickscore", "published", 96.0),
+        ("pickscore", "training", 96.0 / 26.0),
+        ("hpsv2", "training", 0.96),
+        ("clipscore", "training", 0.96),
+    ],
+)
+def test_golden_by_hand(kind: Kind, scale: Literal["training", "published"], expected: float) -> None:
+    """(3, 4) · (4, 3) / (5 · 5) = 24/25, and logit_scale 100."""
+    score = clip_score(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]]), 100.0, kind, scale)
+    assert score.tolist() == pytest.approx([expected], rel=1e-6)
+
+
+def test_batch_equals_one_by_one(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore", batch_size=2))
+    together = scorer(images_5, PROMPTS, metadata(5)).scores
+    alone = [scorer(images_5[i : i + 1], PROMPTS[i : i + 1], metadata(1)).scores[0] for i in range(5)]
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+
+
+def test_text_embedding_does_not_depend_on_its_company(clip_folder: Path) -> None:
+    """FAULTS 8: to the last bit, whatever prompts stand beside it."""
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    alone = scorer.text_embeddings(["red cat"])[0]
+    among = scorer.text_embeddings([f"prompt {i}" for i in range(11)] + ["red cat"])[-1]
+    assert torch.equal(alone, among)
+
+
+def test_long_prompt_is_cut_where_the_model_ends(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+    """Twelve positions hold ten letters between start and end: what follows has no effect."""
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    twice = np.repeat(images_5[:1], 3, axis=0)
+    scores = scorer(twice, ["abcdefghijX", "abcdefghijYZ", "abcdefghi"], metadata(3)).scores
+    assert scores[0] == scores[1]
+    assert scores[0] != scores[2]
+
+
+def test_stored_fp16_computes_in_fp32(clip_folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    assert {t.dtype for t in load_file(clip_folder / "model.safetensors").values()} == {torch.float16}
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    assert scorer.text_embeddings(["a"]).dtype == torch.float32
+
+
+def test_nan_is_a_failure_of_its_sample_alone(
+    clip_folder: Path, images_5: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAULTS 8."""
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    healthy = scorer(images_5, PROMPTS, metadata(5))
+    embed = scorer.image_embeddings
+
+    def broken(images_NHWC: NDArray[np.uint8]) -> torch.Tensor:
+        embeddings = embed(images_NHWC).clone()
+        embeddings[2, 0] = torch.nan
+        return embeddings
+
+    monkeypatch.setattr(scorer, "image_embeddings", broken)
+    result = scorer(images_5, PROMPTS, metadata(5))
+    assert result.states.tolist() == [0, 0, State.FAILED, 0, 0]
+    assert "nan" in result.reasons[2]
+    others = [0, 1, 3, 4]
+    assert result.scores[others].tobytes() == healthy.scores[others].tobytes()
+
+
+def test_features_of_either_transformers() -> None:
+    """FAULTS 12: version 4 returns a tensor, version 5 an object; anything else is an error, not a guess."""
+    tensor = torch.ones(2, 3)
+    assert features(tensor) is tensor
+    assert features(SimpleNamespace(pooler_output=tensor)) is tensor
+    with pytest.raises(TypeError, match="tuple"):
+        features((tensor,))
+
+
+def test_threads_do_not_mix(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+    """FAULTS 11."""
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    expected = [scorer(images_5[i : i + 1], PROMPTS[i : i + 1], metadata(1)).scores[0] for i in range(5)]
+    got: dict[int, float] = {}
+
+    def work(i: int) -> None:
+        for _ in range(3):
+            got[i] = scorer(images_5[i : i + 1], PROMPTS[i : i + 1], metadata(1)).scores[0]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[i] for i in range(5)] == expected
+
+
+def test_empty_batch_has_no_cells(clip_folder: Path) -> None:
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    assert len(scorer(np.zeros((0, 8, 8, 3), dtype=np.uint8), [], []).scores) == 0
+
+
+def test_bad_images_raise(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+    """FAULTS 13."""
+    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+    wrong: Any = images_5.astype(np.float32) / 127.5 - 1
+    with pytest.raises(ValueError, match=r"float32 with values from -1 to 1"):
+        scorer(wrong, PROMPTS, metadata(5))
