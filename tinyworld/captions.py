@@ -79,7 +79,7 @@ def geneval_prompt(tag: str, things: tuple[Thing, ...], relation: str | None = N
         things: the objects in reading order; of one kind for ``counting``.
         relation: for ``position`` only: "left of", "right of", "above", "below".
     """
-    shape, color = things[0]
+    shape = things[0][0]
     include: list[dict[str, Any]] = [{"class": s, "count": 1} | ({"color": c} if c else {}) for s, c in things]
     exclude: list[dict[str, Any]] = []
     if tag == "counting":
@@ -155,9 +155,9 @@ def sample_general(rng: np.random.Generator, split: Split) -> Prompt:
     one: tuple[Thing, ...] = ((shape, color),)
     kind = int(rng.integers(6))
     if kind == 0:
-        words = _choice(rng, tuple(BACKGROUND_WORDS))
-        return Prompt("general", f"{_named(shape, color)} on {words} background", one, background=BACKGROUND_WORDS[words],
-                      strength=(0.35, 1.0))
+        words, background = _choice(rng, tuple(BACKGROUND_WORDS.items()))
+        caption = f"{_named(shape, color)} on {words} background"
+        return Prompt("general", caption, one, background=background, strength=(0.35, 1.0))
     if kind == 1:
         vivid = rng.random() < 0.5
         adjective = "vivid" if vivid else "muted"

@@ -10,6 +10,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+WORK: Final = Path(__file__).parent / "work"
+"""Pools, cached latents and checkpoints; not part of the repository."""
 CHECKPOINT_SECONDS: Final = 60.0
 LINE_SECONDS: Final = 20.0
 """Time between plain progress lines where the output is no terminal."""

@@ -31,7 +31,7 @@ def corrupt(caption: str, rng: np.random.Generator) -> str:
     """
     tokens = caption.split(" ")
     if '"' in caption and rng.random() < 0.8:
-        tokens[-1] = f'"{_corrupt_text(tokens[-1][1:-1], rng)}"'
+        tokens[-1] = f'"{corrupt_text(tokens[-1][1:-1], rng)}"'
         return " ".join(tokens)
     places = [i for i, word in enumerate(tokens) if word in OPPOSITES or any(word in group for group in GROUPS)]
     if not places:
@@ -54,7 +54,8 @@ def _other(word: str, tokens: list[str], rng: np.random.Generator) -> str:
     return options[int(rng.integers(len(options)))]
 
 
-def _corrupt_text(text: str, rng: np.random.Generator) -> str:
+def corrupt_text(text: str, rng: np.random.Generator) -> str:
+    """A sign text with one glyph changed or two swapped."""
     glyphs = list(text)
     first, second = rng.choice(len(glyphs), 2, replace=False)
     if glyphs[first] != glyphs[second] and rng.random() < 0.3:

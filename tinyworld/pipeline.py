@@ -1,4 +1,4 @@
-"""The tiny pipeline and the tiny CLIP scorers: real classes, small configurations, random weights; and how to save them.
+"""The tiny pipeline and the tiny CLIP scorers: real classes, small configurations, random weights; and saving them.
 
 ``StableDiffusion3Pipeline`` with the parts of SD3.5 Medium: rms qk-norm, dual attention in the first blocks, a
 16-channel 8x VAE, two CLIP text encoders and no T5. Weights are stored as fp16.
@@ -145,9 +145,7 @@ def image_processor() -> CLIPImageProcessor:
 
 def load_pipeline(folder: Path) -> StableDiffusion3Pipeline:
     """Load a saved pipeline as fp32. A folder without T5 loads only when told so."""
-    return StableDiffusion3Pipeline.from_pretrained(
-        folder, text_encoder_3=None, tokenizer_3=None, dtype=torch.float32
-    )
+    return StableDiffusion3Pipeline.from_pretrained(folder, text_encoder_3=None, tokenizer_3=None, dtype=torch.float32)
 
 
 def save_pipeline(pipeline: StableDiffusion3Pipeline, folder: Path) -> None:

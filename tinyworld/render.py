@@ -95,7 +95,20 @@ def outline(shape: str) -> tuple[tuple[float, float], ...]:
         return ((0.0, -1.0), (1.0, 0.9), (-1.0, 0.9))
     if shape == "cross":
         a = 0.34
-        return ((-a, -1), (a, -1), (a, -a), (1, -a), (1, a), (a, a), (a, 1), (-a, 1), (-a, a), (-1, a), (-1, -a), (-a, -a))
+        return (
+            (-a, -1),
+            (a, -1),
+            (a, -a),
+            (1, -a),
+            (1, a),
+            (a, a),
+            (a, 1),
+            (-a, 1),
+            (-a, a),
+            (-1, a),
+            (-1, -a),
+            (-a, -a),
+        )
     if shape == "star":
         radii = [1.08 if corner % 2 == 0 else 0.46 for corner in range(10)]
         angles = [math.pi * corner / 5 for corner in range(10)]

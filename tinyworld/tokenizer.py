@@ -4,6 +4,7 @@ A real ``CLIPTokenizer`` with 16 positions. Any text can be tokenized (bytes), w
 and sign texts stay single characters: every merge contains a vowel, and sign texts have none.
 """
 
+from itertools import pairwise
 from typing import Final
 
 from transformers import CLIPTokenizer
@@ -36,7 +37,7 @@ def _split_word(word: str, merges: list[Merge]) -> list[str]:
     symbols = [*word[:-1], word[-1] + END_OF_WORD]
     rank = {merge: index for index, merge in enumerate(merges)}
     while True:
-        pairs = [(rank[pair], i) for i, pair in enumerate(zip(symbols, symbols[1:], strict=False)) if pair in rank]
+        pairs = [(rank[pair], i) for i, pair in enumerate(pairwise(symbols)) if pair in rank]
         if not pairs:
             return symbols
         _, at = min(pairs)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 from transformers import CLIPModel, CLIPTokenizer
 
 from tinyworld.loop import set_lr, warmup_cosine
@@ -40,9 +40,7 @@ class ClipStage:
 
     def step(self, index: int, rng: np.random.Generator) -> float:
         picked = np.sort(rng.choice(len(self.captions), BATCH, replace=False))
-        loss = contrastive_loss(
-            self.clip, self.tokenizer, self.images[picked], [self.captions[i] for i in picked], rng
-        )
+        loss = contrastive_loss(self.clip, self.tokenizer, self.images[picked], [self.captions[i] for i in picked], rng)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.clip.parameters(), 1.0)
@@ -79,19 +77,21 @@ def contrastive_loss(
     twin_NM = torch.tensor([[text == caption for text in texts] for caption in captions])
     twin_NM[own, own] = False
     logits_NM = logits_NM.masked_fill(twin_NM, -1e4)
-    return 0.5 * (F.cross_entropy(logits_NM, own) + F.cross_entropy(logits_NM[:, : len(captions)].T, own))
+    return 0.5 * (
+        functional.cross_entropy(logits_NM, own) + functional.cross_entropy(logits_NM[:, : len(captions)].T, own)
+    )
 
 
 def embed_images(clip: CLIPModel, pixels: torch.Tensor) -> torch.Tensor:
     """Unit embeddings [N, D] of normalised pixels [N, 3, H, W]."""
-    return F.normalize(clip.get_image_features(pixel_values=pixels).pooler_output, dim=-1)
+    return functional.normalize(clip.get_image_features(pixel_values=pixels).pooler_output, dim=-1)
 
 
 def embed_texts(clip: CLIPModel, tokenizer: CLIPTokenizer, texts: Sequence[str]) -> torch.Tensor:
     """Unit embeddings [M, D] of texts."""
     batch = tokenizer(list(texts), padding="max_length", truncation=True, max_length=MAX_TOKENS, return_tensors="pt")
     features = clip.get_text_features(input_ids=batch.input_ids, attention_mask=batch.attention_mask)
-    return F.normalize(features.pooler_output, dim=-1)
+    return functional.normalize(features.pooler_output, dim=-1)
 
 
 def clip_pixels(images: np.ndarray[Any, Any], blur: bool = False) -> torch.Tensor:
@@ -101,9 +101,9 @@ def clip_pixels(images: np.ndarray[Any, Any], blur: bool = False) -> torch.Tenso
     than drawn ones, and the scorers must not see that as a wrong caption.
     """
     processor = image_processor()
-    pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+    pixels = torch.tensor(images).permute(0, 3, 1, 2).float() / 255
     if blur:
-        soft = F.avg_pool2d(F.pad(pixels, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+        soft = functional.avg_pool2d(functional.pad(pixels, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
         share = torch.rand(len(pixels), 1, 1, 1)
         pixels = (pixels + share * (soft - pixels) + 0.02 * torch.rand(1) * torch.randn_like(pixels)).clamp(0, 1)
     mean = torch.tensor(processor.image_mean).view(3, 1, 1)

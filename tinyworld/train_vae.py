@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
+from torch.nn import functional
 
 from tinyworld.loop import set_lr, warmup_cosine
 from tinyworld.pipeline import build_vae
@@ -36,7 +36,7 @@ class VaeStage:
         pixels = to_pixels(self.images[np.sort(rng.integers(len(self.images), size=BATCH))])
         posterior = self.vae.encode(pixels).latent_dist
         decoded = self.vae.decode(posterior.sample()).sample
-        error = F.l1_loss(decoded, pixels) + 2 * F.mse_loss(decoded, pixels)
+        error = functional.l1_loss(decoded, pixels) + 2 * functional.mse_loss(decoded, pixels)
         loss = error + KL_WEIGHT * posterior.kl().mean() / posterior.mean[0].numel()
         self.optimizer.zero_grad()
         loss.backward()
@@ -64,5 +64,5 @@ class VaeStage:
 
 def to_pixels(images: np.ndarray[Any, Any]) -> torch.Tensor:
     """uint8 [N, H, W, 3] to float [N, 3, H, W] in [-1, 1], channels last in memory."""
-    pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+    pixels = torch.tensor(images).permute(0, 3, 1, 2)
     return pixels.float() / 127.5 - 1

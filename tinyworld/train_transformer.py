@@ -1,0 +1,142 @@
+"""Stage ``transformer``: the denoiser and both text encoders together, on cached latents of the train split.
+
+Rectified flow as SD3 is trained: x_t = (1 - s) x0 + s noise, target noise - x0, s logit-normal and shifted as the
+scheduler shifts it. Text reaches the transformer exactly as ``StableDiffusion3Pipeline.encode_prompt`` sends it.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL, StableDiffusion3Pipeline
+from torch import nn
+
+from tinyworld.loop import set_lr, warmup_cosine
+from tinyworld.pipeline import WEIGHTS, build_pipeline, save_pipeline
+from tinyworld.pool import PoolSpec, load_pool
+from tinyworld.tokenizer import MAX_TOKENS
+from tinyworld.train_vae import to_pixels
+
+FLOW_POOL = PoolSpec("flow", seed=17, size=48_000, source_weights=(0.3, 0.3, 0.4))
+BATCH = 64
+LR = 1e-3
+EMA_DECAY = 0.998
+ENCODE_BATCH = 64
+
+
+class TransformerStage:
+    """Flow-matching training. What is saved is the moving average of the weights."""
+
+    name = "transformer"
+
+    def __init__(self, seed: int, steps: int, work: Path) -> None:
+        self.steps, self.work = steps, work
+        self.attach(build_pipeline(seed), work)
+        self.modules.train()
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=LR, betas=(0.9, 0.99), weight_decay=0.01)
+        self.latents, captions = load_latents(self.pipeline.vae, work)
+        tokens = self.pipeline.tokenizer(
+            captions, padding="max_length", max_length=MAX_TOKENS, truncation=True, return_tensors="pt"
+        )
+        self.token_ids = tokens.input_ids
+
+    def attach(self, pipeline: StableDiffusion3Pipeline, work: Path) -> None:
+        """Take a pipeline with the trained autoencoder, and what of it is trained here."""
+        self.pipeline = pipeline
+        self.pipeline.register_modules(vae=AutoencoderKL.from_pretrained(work / "vae").eval())
+        self.modules = nn.ModuleList([pipeline.transformer, pipeline.text_encoder, pipeline.text_encoder_2])
+        self.parameters = [p for p in self.modules.parameters() if p.requires_grad]
+
+    def step(self, index: int, rng: np.random.Generator) -> float:
+        picked = torch.from_numpy(rng.integers(len(self.latents), size=BATCH))
+        x0 = self.latents[picked]
+        noise = torch.randn_like(x0)
+        sigma = torch.sigmoid(torch.randn(BATCH))
+        shift = self.pipeline.scheduler.config.shift
+        sigma = shift * sigma / (1 + (shift - 1) * sigma)
+        blend = sigma.view(-1, 1, 1, 1)
+        text, pooled = encode_text(self.pipeline, self.token_ids[picked])
+        velocity = self.pipeline.transformer(
+            hidden_states=(1 - blend) * x0 + blend * noise,
+            timestep=sigma * 1000,
+            encoder_hidden_states=text,
+            pooled_projections=pooled,
+        ).sample
+        loss = (velocity - (noise - x0)).pow(2).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        set_lr(self.optimizer, LR * warmup_cosine(index, self.steps, warmup=200))
+        self.optimizer.step()
+        self._follow(index)
+        return loss.item()
+
+    def _follow(self, index: int) -> None:
+        decay = min(EMA_DECAY, (1 + index) / (10 + index))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "modules": self.modules.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.modules.load_state_dict(state["modules"])
+        copy_into(self.average, state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def load_average(self, state: dict[str, Any]) -> None:
+        """Restore the averaged weights alone."""
+        self.average = state["average"]
+
+    def use_average(self) -> StableDiffusion3Pipeline:
+        """The pipeline with averaged weights, in eval mode; training cannot go on after this."""
+        copy_into((p.data for p in self.parameters), self.average)
+        self.modules.eval()
+        return self.pipeline
+
+    def finish(self) -> None:
+        save_pipeline(self.use_average(), WEIGHTS / "pipeline")
+
+
+def encode_text(pipeline: StableDiffusion3Pipeline, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Text of N captions (ids [N, 16]) with gradients, as ``encode_prompt`` gives it with max_sequence_length 0.
+
+    Returns:
+        Token embeddings [N, 16, sum of widths] (last but one hidden states, side by side) and pooled embeddings.
+    """
+    first = pipeline.text_encoder(token_ids, output_hidden_states=True)
+    second = pipeline.text_encoder_2(token_ids, output_hidden_states=True)
+    text = torch.cat([first.hidden_states[-2], second.hidden_states[-2]], dim=-1)
+    return text, torch.cat([first[0], second[0]], dim=-1)
+
+
+@torch.no_grad()
+def load_latents(vae: AutoencoderKL, work: Path) -> tuple[torch.Tensor, list[str]]:
+    """Scaled latents [pool size, 16, 8, 8] and captions of the pool; encoded when not cached."""
+    images, captions = load_pool(FLOW_POOL, work)
+    path = work / f"latents-{FLOW_POOL.seed}-{FLOW_POOL.size}.pt"
+    # Scaling and shift name the autoencoder: a retrained one must not meet old latents.
+    key = [vae.config.scaling_factor, vae.config.shift_factor]
+    if path.exists():
+        cached = torch.load(path, weights_only=True)
+        if cached["key"] == key:
+            return cached["latents"].float(), captions
+    parts = []
+    for at in range(0, len(images), ENCODE_BATCH):
+        mean = vae.encode(to_pixels(images[at : at + ENCODE_BATCH])).latent_dist.mean
+        parts.append(((mean - vae.config.shift_factor) * vae.config.scaling_factor).half())
+    latents = torch.cat(parts)
+    torch.save({"key": key, "latents": latents}, path)
+    return latents.float(), captions
+
+
+def copy_into(targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor]) -> None:
+    """Copy tensors one by one, in place."""
+    for target, source in zip(targets, sources, strict=True):
+        target.copy_(source)
