@@ -55,8 +55,9 @@ def _with(node: Any, rest: schema.Path, value: Any, at: schema.Path, root: Any, 
     if not rest:
         return value
     key, here = rest[0], (*at, rest[0])
-    if isinstance(key, int) and node is None:
-        node = schema.default_at(root, at, data)
+    if node is None:
+        default = schema.default_at(root, at, data)
+        node = default if isinstance(default, list | tuple) else {}
     if isinstance(node, list | tuple):
         if not isinstance(key, int):
             raise UserError(f"--set {schema.dotted(here)}: {schema.dotted(at)} is a list, its items have numbers")
@@ -65,8 +66,6 @@ def _with(node: Any, rest: schema.Path, value: Any, at: schema.Path, root: Any, 
         items = list(node)
         items[key] = _with(items[key], rest[1:], value, here, root, data)
         return items
-    if node is None:
-        node = {}
     if not isinstance(node, dict):
         raise UserError(f"--set {schema.dotted(here)}: {schema.dotted(at)} holds no keys, it is {node!r}")
     name = str(key)

@@ -1,0 +1,263 @@
+"""Recipes: overrides, what is refused and how it is said, paths, and the way back to YAML."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deploy_helpers import edited
+
+from deploy import overrides, schema, strict_yaml
+from deploy.errors import ProblemsError
+from deploy.paths import ROOT
+from deploy.recipe import RECIPES, differences, load_recipe, load_resolved, show, to_yaml
+from deploy.recipe import RunConfig as Config
+from learner.errors import UserError
+
+
+def lines_of(path: Path, *sets: str) -> list[str]:
+    """What is refused, a line each; none when the recipe loads."""
+    try:
+        load_recipe(path, sets)
+    except ProblemsError as error:
+        return list(error.lines)
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+def test_a_valid_recipe_loads_with_absolute_paths(recipe_file: Path) -> None:
+    config = load_recipe(recipe_file).config
+    assert config.policy.base == str(recipe_file.parent / "model")
+    assert config.prompts.sources["general"].train == str(recipe_file.parent / "general_train.txt")
+    assert config.rewards["align"].args["checkpoint"] == str(recipe_file.parent / "clip")
+    assert config.learner.lr == 1e-3
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_recipe_of_the_repository_loads(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From any working directory: their paths start at the repository root."""
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(path)
+    assert recipe.config.policy.base == str(ROOT / "tinyworld/weights/pipeline")
+    assert recipe.resolved["policy"]["base"] == "tinyworld/weights/pipeline"
+    assert recipe.config.run.name == path.stem
+
+
+def test_recipes_load_without_torch_ray_or_transformers(recipe_file: Path) -> None:
+    """DESIGN 3: in a fresh interpreter, also when something is wrong."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from deploy.recipe import load_recipe\n"
+        "from learner.errors import UserError\n"
+        f"load_recipe(Path({str(recipe_file)!r}), ['learner.lr=1e-5'])\n"
+        "try: load_recipe(Path({0!r}), ['learner.lrr=1'])\n"
+        "except UserError: pass\n".format(str(recipe_file))
+        + "heavy = ('torch', 'ray', 'transformers', 'diffusers', 'cvxpy', 'numpy')\n"
+        "print([m for m in heavy if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("learner.lr=1e-4", ("learner", "lr"), 1e-4),
+        ("learner.betas[1]=0.99", ("learner", "betas", 1), 0.99),
+        ("learner.betas.1=0.99", ("learner", "betas", 1), 0.99),
+        ("learner.betas=[0.8, 0.9]", ("learner", "betas"), [0.8, 0.9]),
+        ("rewards.ocr.applies=[a, b]", ("rewards", "ocr", "applies"), ["a", "b"]),
+        ("actors.rollout={replicas: 2}", ("actors", "rollout"), {"replicas": 2}),
+        ("policy.base=a=b", ("policy", "base"), "a=b"),
+        ("policy.init_lora=null", ("policy", "init_lora"), None),
+        ("run.tensorboard=false", ("run", "tensorboard"), False),
+    ],
+)
+def test_overrides_are_yaml(text: str, path: schema.Path, value: object) -> None:
+    assert overrides.parse(text) == overrides.Override(path, value)
+
+
+def test_overrides_reach_their_place(recipe_file: Path) -> None:
+    """Row 24: every flag has a test that sees its effect; items of a defaulted list, new sections, later ones win."""
+    sets = [
+        "learner.lr=1",
+        "learner.lr=2e-3",
+        "learner.betas[1]=0.95",
+        "policy.lora.targets[0]=attn.to_k",
+        "actors.pools.align={replicas: 2}",
+        "actors.pools.align.threads=3",
+    ]
+    config = load_recipe(recipe_file, sets).config
+    assert config.learner.lr == 2e-3
+    assert config.learner.betas == (0.9, 0.95)
+    assert config.policy.lora.targets[:2] == ("attn.to_k", "attn.to_k")
+    assert (config.pool("align").replicas, config.pool("align").threads) == (2, 3)
+
+
+BAD_OVERRIDES = {
+    "learner.lr": "--set learner.lr: wants key=value",
+    "=3": "is not a key path",
+    "a..b=1": "is not a key path",
+    "learner.lr.x=1": "learner.lr holds no keys, it is 0.001",
+    "learner.betas.7=1": "learner.betas has 2 items",
+    "learner.betas.x=1": "learner.betas is a list",
+    "learner.lr=[1": "--set learner.lr: ",
+    "learner={lr: 1, lr: 2}": "key 'lr' stands twice",
+}
+
+
+@pytest.mark.parametrize(("text", "says"), BAD_OVERRIDES.items())
+def test_bad_overrides(recipe_file: Path, text: str, says: str) -> None:
+    found = lines_of(recipe_file, text)
+    assert len(found) == 1
+    assert says in found[0]
+
+
+# --set -> what the one line must say: the key path, the value got, what would be right.
+REFUSED = {
+    "learner.lrr=1": ("learner.lrr: unknown key, got 1;", "nearest valid key is learner.lr"),
+    "lr=1e-4": ("lr: unknown key, got 0.0001;", "nearest valid key is learner.lr"),
+    "leaner.lr=3": ("--set: leaner: unknown key", "nearest valid key is learner"),
+    "eval.evry=3": ("nearest valid key is eval.every",),
+    "learner.seed=3": ("nearest valid key is run.seed",),
+    "learner.advantage.stdd=batch": ("nearest valid key is learner.advantage.std",),
+    "rewards.align.args.kindd=x": ("nearest valid key is rewards.align.args.kind",),
+    "rewards.align.scorerr=x": ("nearest valid key is rewards.align.scorer",),
+    "zzz=1": ("unknown key, got 1; valid keys here are run, policy",),
+    "learner.lr=abc": ('learner.lr: should be a valid number, got "abc"',),
+    "learner.lr='1e-4'": ('learner.lr: should be a valid number, got "1e-4"',),
+    "learner.lr=": ("learner.lr: should be a valid number, got null",),
+    "learner.lr=-1": ("learner.lr: should be greater than or equal to 0, got -1",),
+    "learner.lr=.nan": ("learner.lr: must be finite, got nan",),
+    "learner.lr=.inf": ("learner.lr: must be finite, got inf",),
+    "learner=3": ("learner: should be a mapping of keys, got 3",),
+    "run.iterations=true": ("run.iterations: should be a valid integer, got true",),
+    "run.iterations=2.5": ("run.iterations: ", "got 2.5"),
+    "run.name=a/b": ("run.name: ", 'got "a/b"'),
+    "learner.advantage.std=grup": ("learner.advantage.std: should be 'group' or 'batch', got \"grup\"",),
+    "prompts.group_size=1": ("prompts.group_size: should be greater than or equal to 2, got 1",),
+    "rewards={}": ("rewards is empty",),
+    "rewards.align=null": ("rewards.align: should be a mapping of keys, got null",),
+    "rewards.geneval.applies=[orc]": ("rewards.geneval.applies names ['orc']", "general, geneval"),
+    "rewards.geneval.applies=[]": ("rewards.geneval.applies: ", "got []"),
+    "prompts.groups_per_iteration=5": ("groups_per_iteration 5 is not divisible by the 2 prompt sources",),
+    "prompts.chunk_size=3": ("prompts: chunk_size 3 does not divide group_size 2",),
+    "actors.learner.replicas=3": ("4 groups x 2 images = 8 samples do not divide over 3 learner ranks",),
+    "learner.timesteps=10": ("learner.timesteps is 10, but 10 sampling steps",),
+    "actors.pools.algin.replicas=2": ("actors.pools names algin; rewards are align, geneval",),
+    "checkpoint.keep_best=2": ("checkpoint.keep_best needs eval.every > 0",),
+    "sampling.guidance_scale=4.5": ("guidance_scale is 4.5", "allow_guidance"),
+    "policy.base=/no/model": ("policy.base: no such file or folder, got '/no/model'",),
+    "policy.init_lora=none.safetensors": ("policy.init_lora: no such file or folder",),
+    "prompts.sources.general.train=none.txt": ("prompts.sources.general.train: no such file",),
+    "rewards.align.args.checkpoint=./none": ("rewards.align.args.checkpoint: no such file",),
+    "policy.resolution=65": ("policy.resolution: ", "got 65"),
+}
+
+
+@pytest.mark.parametrize(("text", "parts"), REFUSED.items())
+def test_refused_with_path_value_and_what_is_right(recipe_file: Path, text: str, parts: tuple[str, ...]) -> None:
+    """Row 24 and row 19: nothing falls back to a default."""
+    found = lines_of(recipe_file, text)
+    assert len(found) == 1, found
+    for part in parts:
+        assert part in found[0]
+
+
+def test_all_problems_come_at_once_and_are_told_apart(recipe_file: Path) -> None:
+    edited(recipe_file, ("  lr: 1e-3", "  lrr: 1e-3"), ("iterations: 4", "iterations: many"), ("./clip", "./clop"))
+    found = lines_of(recipe_file, "eval.evry=2", "policy.base=/none")
+    assert len(found) == 5
+    assert sum(line.startswith("--set: ") for line in found) == 2
+    assert sum(line.startswith(f"{recipe_file}: ") for line in found) == 3
+
+
+def test_missing_sections_and_keys(recipe_file: Path) -> None:
+    recipe_file.write_text("run: {name: x}\n")
+    found = lines_of(recipe_file)
+    assert [line.removeprefix(f"{recipe_file}: ") for line in found] == [
+        "run.iterations: is missing",
+        "policy: is missing",
+        "prompts: is missing",
+        "rewards: is missing",
+    ]
+
+
+def test_long_values_are_cut() -> None:
+    assert len(show("x" * 500)) == 80
+
+
+def test_where_relative_paths_start(recipe_file: Path, workdir: Path) -> None:
+    """./x beside the recipe, with --set in the working directory; x in the working directory, then at the root."""
+    (workdir / "model").mkdir()
+    assert load_recipe(recipe_file).config.policy.base == str(recipe_file.parent / "model")
+    assert load_recipe(recipe_file, ["policy.base=./model"]).config.policy.base == str(workdir / "model")
+    assert load_recipe(recipe_file, ["policy.base=model"]).config.policy.base == str(workdir / "model")
+    assert load_recipe(recipe_file, ["policy.base=deploy"]).config.policy.base == str(ROOT / "deploy")
+    (workdir / "deploy").mkdir()
+    assert load_recipe(recipe_file, ["policy.base=deploy"]).config.policy.base == str(workdir / "deploy")
+    assert load_recipe(recipe_file, ["policy.base=../recipe/model"]).config.policy.base.endswith("/recipe/model")
+
+
+def test_hub_ids_are_left_alone(recipe_file: Path, workdir: Path) -> None:
+    """owner/name is a hub id unless a folder `owner` is there: then the name is a misspelt path."""
+    sets = ["policy.base=stabilityai/stable-diffusion-3.5-medium", "rewards.align.args.checkpoint=openai/clip"]
+    config = load_recipe(recipe_file, sets).config
+    assert config.policy.base == "stabilityai/stable-diffusion-3.5-medium"
+    assert config.rewards["align"].args["checkpoint"] == "openai/clip"
+    (workdir / "stabilityai").mkdir()
+    assert "policy.base: no such file" in lines_of(recipe_file, sets[0])[0]
+    assert "init_lora: no such file" in lines_of(recipe_file, "policy.init_lora=owner/name")[0]
+
+
+def test_paths_of_a_users_own_scorer(recipe_file: Path) -> None:
+    """Row 29: what such a scorer calls a path we cannot know, but ./x can be nothing else; the rest is its own."""
+    (recipe_file.parent / "head.pt").touch()
+    sets = ["rewards.mine={scorer: 'my.module:Mine', args: {head: ./head.pt, checkpoint: some/thing}}"]
+    found = lines_of(recipe_file, *sets)
+    assert found and "rewards.mine.args.head: no such file" in found[0]
+    edited(
+        recipe_file,
+        (
+            "learner:\n",
+            "  mine:\n    scorer: my.module:Mine\n    args: {head: ./head.pt, checkpoint: some/thing}\nlearner:\n",
+        ),
+    )
+    args = load_recipe(recipe_file).config.rewards["mine"].args
+    assert args == {"head": str(recipe_file.parent / "head.pt"), "checkpoint": "some/thing"}
+
+
+def test_the_resolved_recipe_reads_back_the_same(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, ["learner.lr=1e-5"])
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(recipe))
+    again = load_resolved(path)
+    assert again.config == recipe.config.model_copy(update={"rewards": again.config.rewards})
+    assert again.resolved == recipe.resolved
+    assert not list(differences(recipe.resolved, again.resolved))
+    assert list(again.resolved["rewards"]) == ["align", "geneval"]
+    assert again.resolved["rewards"]["align"]["args"]["batch_size"] == 32, "defaults of arguments are on record too"
+
+
+def test_differences_name_keys_and_the_order_of_rewards(recipe_file: Path) -> None:
+    one = load_recipe(recipe_file).resolved
+    two = load_recipe(recipe_file, ["learner.lr=2e-3", "learner.betas[0]=0.8"]).resolved
+    assert list(differences(one, two)) == [
+        ("learner.lr", 1e-3, 2e-3),
+        ("learner.betas", [0.9, 0.999], [0.8, 0.999]),
+    ]
+    swapped = {**one, "rewards": dict(reversed(one["rewards"].items()))}
+    assert list(differences(one, swapped)) == [("rewards", ["align", "geneval"], ["geneval", "align"])]
+
+
+def test_every_path_field_is_a_field() -> None:
+    """The list of path fields follows the models."""
+    from deploy.paths import PATH_FIELDS
+
+    data = strict_yaml.load(RECIPES / "tiny.yaml")
+    for field in PATH_FIELDS:
+        names = {"prompts": "ocr", "rewards": "pickscore"}
+        path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
+        assert schema.annotations_at(Config, path, data), path
