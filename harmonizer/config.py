@@ -50,7 +50,7 @@ class HarmonizerConfig(_Strict):
     def _sum_one(cls, fixed: dict[str, float] | None) -> dict[str, float] | None:
         if fixed is None:
             return None
-        total = math.fsum(fixed.values())
+        total = sum(fixed.values())
         if not 0 < total < math.inf:
             raise ValueError(f"fixed weights must have a positive, finite sum, got {total} from {fixed}")
         # A resolved recipe is read again on resume: weights that sum to 1 already must keep their last bit.
