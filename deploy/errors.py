@@ -52,11 +52,11 @@ def user_lines(error: BaseException) -> tuple[str, ...] | None:
     cause = getattr(error, "cause", None)
     if isinstance(cause, UserError):
         error = cause
-    if isinstance(error, ProblemsError):
-        return tuple(one_line(line) for line in error.lines)
-    if isinstance(error, UserError):
-        return (one_line(str(error)),)
-    return None
+    if not isinstance(error, UserError):
+        return None
+    # Rooms below have errors of several lines too.
+    lines: Sequence[str] = getattr(error, "lines", None) or (str(error),)
+    return tuple(one_line(line) for line in lines)
 
 
 def one_line(text: str) -> str:

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from deploy_helpers import Marble, Ran
 
+from actors.run_config import RunConfig
 from deploy import cli
+from deploy.recipe import load_recipe
 
 RECIPE = """\
 run:
@@ -39,6 +41,12 @@ checkpoint: {keep_best: 0}
 eval: {every: 0}
 """
 GENEVAL_LINE = '{"prompt": "a red circle", "tag": "single_object", "include": [{"class": "circle", "count": 1}]}\n'
+
+
+@pytest.fixture
+def small_config(recipe_file: Path) -> RunConfig:
+    """The small recipe, loaded."""
+    return load_recipe(recipe_file).config
 
 
 @pytest.fixture

@@ -217,7 +217,8 @@ def test_paths_of_a_users_own_scorer(recipe_file: Path) -> None:
     (recipe_file.parent / "head.pt").touch()
     sets = ["rewards.mine={scorer: 'my.module:Mine', args: {head: ./head.pt, checkpoint: some/thing}}"]
     found = lines_of(recipe_file, *sets)
-    assert found and "rewards.mine.args.head: no such file" in found[0]
+    assert found
+    assert "rewards.mine.args.head: no such file" in found[0]
     edited(
         recipe_file,
         (
