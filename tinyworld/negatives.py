@@ -30,12 +30,10 @@ def corrupt(caption: str, rng: np.random.Generator) -> str:
     Two different objects may also trade their colours. A sign's text has one glyph changed or two swapped.
     """
     tokens = caption.split(" ")
-    if '"' in caption and rng.random() < 0.8:
+    places = [i for i, word in enumerate(tokens) if word in OPPOSITES or any(word in group for group in GROUPS)]
+    if '"' in caption and (not places or rng.random() < 0.8):
         tokens[-1] = f'"{corrupt_text(tokens[-1][1:-1], rng)}"'
         return " ".join(tokens)
-    places = [i for i, word in enumerate(tokens) if word in OPPOSITES or any(word in group for group in GROUPS)]
-    if not places:
-        return f"{caption} and a star"
     colored = [i for i in places if tokens[i] in COLORS]
     if len(colored) == 2 and rng.random() < 0.4:
         tokens[colored[0]], tokens[colored[1]] = tokens[colored[1]], tokens[colored[0]]
