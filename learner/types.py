@@ -78,7 +78,7 @@ class StepRecord:
     skip_reason: str
     active_K: NDArray[np.bool_]
     weights_K: NDArray[np.float64]
-    """Applied simplex weights (alpha* or the renormalised EMA)."""
+    """Applied simplex weights: alpha* or the renormalised EMA, as each unit gradient's share of the direction."""
     coefficients_K: NDArray[np.float64]
     """a_k on the raw gradients."""
     solution: Solution | None

@@ -1,0 +1,89 @@
+"""What one update trains on: cells, a cell being one sample at one trained timestep, in micro-batches of cells.
+
+Letters: N samples of this rank, T trained timesteps, M cells of a micro-batch, C, h, w latent channels and size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from learner.nft import noised
+from learner.noise import timestep_slots, training_noise
+from learner.policy import TextEmbeddings
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    """This rank's samples, on its device."""
+
+    iteration: int
+    sample_ids: tuple[int, ...]
+    """[N] index of each sample within the iteration."""
+    x0_NChw: Tensor
+    text: TextEmbeddings
+    """One row per different prompt."""
+    text_rows_N: Tensor
+    """[N] row of `text` of each sample."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One micro-batch."""
+
+    samples_M: Tensor
+    """[M] index into the rank's samples."""
+    x0: Tensor
+    """[M, C, h, w]"""
+    x_t: Tensor
+    """[M, C, h, w]"""
+    sigma_M: Tensor
+    text: TextEmbeddings
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which timesteps an update trains, and with which noise."""
+
+    seed: int
+    """Run seed."""
+    sigmas: Tensor
+    """The trainable sampling sigmas, CPU."""
+    num_timesteps: int
+    """T."""
+    micro_batch_size: int
+    """Most cells in a micro-batch."""
+
+
+def micro_batches(batch: LocalBatch, schedule: Schedule, update: int) -> list[Cells]:
+    """All N·T cells of one update, sample by sample.
+
+    Timesteps and noise are a function of (seed, iteration, update, sample id, slot): the same cells for every split
+    over ranks and micro-batches, and after a restart.
+    """
+    wanted = slice(update * schedule.num_timesteps, (update + 1) * schedule.num_timesteps)
+    slots_NT = timestep_slots(schedule.seed, batch.iteration, batch.sample_ids, len(schedule.sigmas))[:, wanted]
+    keys = [(i, slot) for i in batch.sample_ids for slot in range(wanted.start, wanted.stop)]
+    sigma_all = schedule.sigmas[slots_NT].flatten()
+    samples_all = torch.arange(len(batch.sample_ids)).repeat_interleave(schedule.num_timesteps)
+    starts = range(0, len(keys), schedule.micro_batch_size)
+    return [
+        _cells(batch, schedule, update, keys[at], samples_all[at], sigma_all[at])
+        for at in (slice(start, start + schedule.micro_batch_size) for start in starts)
+    ]
+
+
+def _cells(
+    batch: LocalBatch,
+    schedule: Schedule,
+    update: int,
+    keys: Sequence[tuple[int, int]],
+    samples_M: Tensor,
+    sigma_M: Tensor,
+) -> Cells:
+    device = batch.x0_NChw.device
+    noise = training_noise(schedule.seed, batch.iteration, update, keys, batch.x0_NChw.shape[1:]).to(device)
+    samples_M, sigma_M = samples_M.to(device), sigma_M.to(device)
+    x0 = batch.x0_NChw[samples_M]
+    return Cells(samples_M, x0, noised(x0, noise, sigma_M), sigma_M, batch.text.rows(batch.text_rows_N[samples_M]))

@@ -1,0 +1,139 @@
+"""LoRA files in diffusers' format, written and read.
+
+The alpha travels in the file's metadata: without it diffusers takes alpha = rank, silently, at half the strength of the
+usual alpha = 2 rank.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from learner.config import LoraConfig
+from learner.errors import UserError
+
+FILE_NAME = "pytorch_lora_weights.safetensors"
+"""What `load_lora_weights(folder)` looks for."""
+PREFIX = "transformer."
+METADATA_KEY = "lora_adapter_metadata"
+A, B = ".lora_A.weight", ".lora_B.weight"
+
+
+@dataclass(frozen=True)
+class LoraExport:
+    """An adapter on its way to a file."""
+
+    tensors: Mapping[str, Tensor]
+    """By canonical key."""
+    lora: LoraConfig
+    record: Mapping[str, str] = field(default_factory=dict)
+    """What else the file's metadata should say (base, max_sequence_length, …)."""
+
+
+@dataclass(frozen=True)
+class LoadedLora:
+    """What a LoRA file holds."""
+
+    tensors: Mapping[str, Tensor]
+    """float32, by canonical key, sorted."""
+    rank: int
+    alpha: float
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Full names of the linear layers it adapts."""
+        return tuple(key.removesuffix(A) for key in self.tensors if key.endswith(A))
+
+
+def save_lora(
+    folder: Path, tensors: Mapping[str, Tensor], lora: LoraConfig, record: Mapping[str, str] | None = None
+) -> Path:
+    """Write the file that `load_lora_weights(folder)` reads at full strength; returns it. Replaced as a whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # The fields every PEFT version knows: an unknown one would make an older or newer one refuse the file.
+    adapter = {"r": lora.rank, "lora_alpha": lora.alpha, "target_modules": list(lora.targets)}
+    described = {f"{PREFIX}{name}": value for name, value in adapter.items()}
+    metadata = {**(record or {}), "format": "pt", METADATA_KEY: json.dumps(described, sort_keys=True)}
+    file, fresh = folder / FILE_NAME, folder / f".{FILE_NAME}.{os.getpid()}"
+    save_file(
+        {PREFIX + key: value.detach().to("cpu", torch.float32).contiguous() for key, value in tensors.items()},
+        fresh,
+        metadata=metadata,
+    )
+    fresh.replace(file)
+    return file
+
+
+def load_lora(path: Path | str) -> LoadedLora:
+    """Read a LoRA of the transformer from a file or a folder in diffusers' format.
+
+    A file without alpha has alpha = rank, as diffusers reads it.
+
+    Raises:
+        UserError: no such file, a broken one, or a LoRA this project cannot continue; the message says which key.
+    """
+    file = _find(Path(path))
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            stored = {key: opened.get_tensor(key).float() for key in sorted(opened.keys())}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{file} is no readable safetensors file: {error}") from error
+    strangers = [key for key in stored if not (key.startswith(PREFIX) and key.endswith((A, B)))]
+    if strangers or not stored:
+        raise UserError(
+            f"{file} is no LoRA of an SD3 transformer in diffusers' format: {strangers[:1] or 'it is empty'}"
+        )
+    tensors = {key.removeprefix(PREFIX): value for key, value in stored.items()}
+    rank = _common_rank(file, tensors)
+    return LoadedLora(tensors, rank, _alpha(file, metadata, rank))
+
+
+def _find(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise UserError(f"there is no LoRA file or folder {path}")
+    if (path / FILE_NAME).is_file():
+        return path / FILE_NAME
+    files = sorted(path.glob("*.safetensors"))
+    if len(files) != 1:
+        raise UserError(f"{path} holds {len(files)} safetensors files and no {FILE_NAME}; name the file")
+    return files[0]
+
+
+def _common_rank(file: Path, tensors: Mapping[str, Tensor]) -> int:
+    ranks = set()
+    for key, value in tensors.items():
+        partner = key.removesuffix(A) + B if key.endswith(A) else key.removesuffix(B) + A
+        if partner not in tensors:
+            raise UserError(f"{file} lacks {PREFIX}{partner}, the partner of {PREFIX}{key}")
+        ranks.add(value.shape[0] if key.endswith(A) else value.shape[1])
+    if len(ranks) > 1:
+        raise UserError(f"{file} has different ranks ({', '.join(map(str, sorted(ranks)))}); one is supported")
+    return int(ranks.pop())
+
+
+def _alpha(file: Path, metadata: Mapping[str, str], rank: int) -> float:
+    try:
+        described: dict[str, Any] = json.loads(metadata.get(METADATA_KEY, "{}"))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{file} has broken {METADATA_KEY}: {error}") from error
+    fields = {key.removeprefix(PREFIX): value for key, value in described.items()}
+    unsupported = [
+        name
+        for name in ("rank_pattern", "alpha_pattern", "use_dora", "use_rslora", "lora_bias", "modules_to_save")
+        if fields.get(name)
+    ]
+    if unsupported:
+        raise UserError(f"{file} uses {', '.join(unsupported)}, which is not supported here")
+    if fields.get("r", rank) != rank:
+        raise UserError(f"{file} says rank {fields['r']} but holds matrices of rank {rank}")
+    return float(fields.get("lora_alpha", rank))

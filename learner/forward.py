@@ -1,0 +1,90 @@
+"""Velocities of the trained, the rollout and the reference policy at the cells of one update.
+
+Letters: M cells of a micro-batch, C, h, w latent channels and size.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from learner import adapters
+from learner.adapters import TRAINED
+from learner.cells import Cells
+from learner.nft import Pair, kl_cotangent, kl_divergence, loss_pair
+from learner.policy import Policy
+
+OLD = "old"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One micro-batch after its forward passes."""
+
+    cells: Cells
+    velocity: Tensor
+    """[M, C, h, w] v_θ with its graph; everything else is without."""
+    pair: Pair
+    kl_M: Tensor | None
+    """[M] KL per cell; None when it is off."""
+    kl_cotangent: Tensor | None
+    """[M, C, h, w] share of this cell in the gradient of the mean KL, before β_KL."""
+
+
+class Forward:
+    """Runs the policy's three forms. Exactly `default` is trainable and active between calls."""
+
+    def __init__(self, policy: Policy, beta: float, with_kl: bool, autocast: Literal["none", "bfloat16"]) -> None:
+        self.policy = policy
+        self.beta = beta
+        self.with_kl = with_kl
+        self._autocast = autocast == "bfloat16"
+
+    def outcomes(
+        self,
+        batches: Sequence[Cells],
+        on_policy: bool,
+        num_cells: int,
+        module: DistributedDataParallel | None = None,
+    ) -> Iterator[Outcome]:
+        """Forward passes, micro-batch by micro-batch; the caller takes the gradient before it asks for the next.
+
+        Args:
+            batches: all micro-batches of one update.
+            on_policy: `default` equals `old` bit for bit: v_old is v_θ, and its forward is saved.
+            num_cells: N·T over all ranks, by which KL is divided.
+            module: DDP's wrapper of the transformer, when a backward through it follows.
+        """
+        # One switch for all micro-batches: PEFT takes milliseconds for it.
+        olds = [None] * len(batches) if on_policy else self._frozen(batches, OLD)
+        references = self._frozen(batches, None) if self.with_kl else [None] * len(batches)
+        for cells, v_old, v_ref in zip(batches, olds, references, strict=True):
+            with self._casting():
+                velocity = self.policy.velocity(cells.x_t, cells.sigma_M, cells.text, module)
+            old = velocity.detach() if v_old is None else v_old
+            yield Outcome(
+                cells,
+                velocity,
+                loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta),
+                None if v_ref is None else kl_divergence(velocity, v_ref),
+                None if v_ref is None else kl_cotangent(velocity, v_ref, num_cells),
+            )
+
+    @torch.no_grad()
+    def _frozen(self, batches: Sequence[Cells], name: str | None) -> list[Tensor]:
+        with adapters.using(self.policy.transformer, name), self._casting():
+            return [self.policy.velocity(cells.x_t, cells.sigma_M, cells.text) for cells in batches]
+
+    def _casting(self) -> AbstractContextManager[object]:
+        if not self._autocast:
+            return nullcontext()
+        return torch.autocast(self.policy.device.type, dtype=torch.bfloat16)
+
+
+def trainable(policy: Policy) -> dict[str, torch.nn.Parameter]:
+    """`default`'s parameters by canonical key, sorted: the order of every flat vector over P."""
+    return adapters.parameters(policy.transformer, TRAINED)

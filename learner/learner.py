@@ -1,0 +1,260 @@
+"""The learner: one batch of scored rollouts in, optimizer steps, the next rollout policy out.
+
+    TrainBatch -> advantages -> update(s): plan, gradients, step -> old policy -> IterationReport
+
+Plain torch; under DDP every rank is one Learner and all make the same calls.
+Letters: K rewards, N samples of the batch, T trained timesteps.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from learner import adapters
+from learner.adapters import TRAINED, hash_tensors
+from learner.advantages import Advantages, advantages
+from learner.cells import LocalBatch, Schedule, micro_batches
+from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
+from learner.ema import Ema
+from learner.errors import CheckpointError, UserError
+from learner.forward import OLD, Forward, trainable
+from learner.inputs import check_shapes, drawn_by, local_batch
+from learner.nft import acceptance
+from learner.old_policy import OldPolicies, Published, blended, eta
+from learner.optimizer import LoraOptimizer
+from learner.policy import Policy
+from learner.ranks import Ranks, rank_slice
+from learner.sampler import trainable_sigmas
+from learner.train_step import Signal, TrainStep, Update
+from learner.types import AdapterState, HarmonizerClient, IterationReport, StepRecord, TrainBatch
+
+__all__ = ["Learner", "rank_slice"]
+
+STATE_FORMAT = 1
+Slot = Literal["default", "old", "ema"]
+
+
+class Learner:
+    """Holds adapters, optimizer, EMA and published policies of one run."""
+
+    def __init__(
+        self,
+        policy_config: PolicyConfig,
+        sampling_config: SamplingConfig,
+        learner_config: LearnerConfig,
+        reward_names: Sequence[str],
+        num_samples: int,
+        seed: int,
+        harmonizer: HarmonizerClient,
+        rank: int = 0,
+        world_size: int = 1,
+        device: str = "cpu",
+        max_staleness: int = 0,
+    ) -> None:
+        """Load the policy and start at step 0, with `old` equal to `default` and published as version 0.
+
+        Raises:
+            UserError: the policy cannot be loaded, or the numbers do not fit together.
+        """
+        self.ranks = Ranks(rank, world_size)
+        self.reward_names = tuple(reward_names)
+        self.num_samples = num_samples
+        self.config = learner_config
+        self.iteration = -1
+        self.steps_done = 0
+        self._samples = rank_slice(num_samples, rank, world_size)
+        self._running_sigma_K = np.full(len(self.reward_names), np.nan)
+        self.policy = Policy.load(policy_config, (TRAINED, OLD), device, seed, with_vae=False)
+        if learner_config.gradient_checkpointing:
+            self.policy.pipeline().transformer.enable_gradient_checkpointing()
+        self._schedule = self._make_schedule(sampling_config, seed)
+        self._old = OldPolicies(adapters.read(self.policy.transformer, OLD), max_staleness)
+        self._loaded_old = self._old.current.hash
+        self._optimizer = LoraOptimizer(trainable(self.policy), learner_config)
+        self._ema = Ema(self._optimizer.parameters, learner_config.ema_decay)
+        forward = Forward(self.policy, learner_config.nft_beta, learner_config.kl_beta > 0, learner_config.autocast)
+        self._step = TrainStep(
+            learner_config, reward_names, forward, self._optimizer, self._ema, harmonizer, self.ranks, self._wrap()
+        )
+
+    @property
+    def policy_version(self) -> int:
+        """Version of `old` that the next rollouts draw with."""
+        return self._old.current.version
+
+    def rank_slice(self) -> slice:
+        """The samples this rank trains on."""
+        return self._samples
+
+    def train(self, batch: TrainBatch) -> IterationReport:
+        """Train one iteration on a batch; afterwards `old` has moved, if any step was applied.
+
+        Raises:
+            UserError: a batch of another shape, another policy or of an iteration already trained; nothing has changed.
+            RuntimeError: a hash that does not follow its rule, or ranks that disagree.
+        """
+        started = time.perf_counter()
+        found = self.ranks.together(lambda: self._check(batch))
+        local, published = self.ranks.together(lambda: self._local(batch))
+        self.ranks.check_equal("the policy that drew the batch", published.hash)
+        self._load_old(published)
+        before = hash_tensors(adapters.read(self.policy.transformer, TRAINED))
+        prepared = time.perf_counter()
+        self._running_sigma_K = found.running_sigma_K
+        records = self._updates(batch.iteration, local, self._signal(found), before == published.hash)
+        stepped = time.perf_counter()
+        self.iteration = batch.iteration
+        report = self._publish(batch.iteration, records, found, before)
+        self.ranks.check_equal("the trained adapter", report.default_hash)
+        timings_s = {
+            "prepare": prepared - started,
+            "steps": stepped - prepared,
+            "publish": time.perf_counter() - stepped,
+        }
+        return IterationReport(**{**vars(report), "timings_s": timings_s})
+
+    def adapter(self, slot: Slot) -> AdapterState:
+        """A copy of an adapter, with its hash and the version of `old` it belongs to."""
+        if slot == "old":
+            tensors: Mapping[str, Tensor] = self._old.current.tensors
+        elif slot == "ema":
+            tensors = self._ema.tensors()
+        else:
+            tensors = adapters.read(self.policy.transformer, TRAINED)
+        arrays = {key: value.numpy().copy() for key, value in tensors.items()}
+        return AdapterState(arrays, self.policy_version, hash_tensors(arrays))
+
+    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        """Everything a resumed run needs, bit for bit: tensor groups, and numbers that fit into JSON."""
+        tensors = {
+            "default": adapters.read(self.policy.transformer, TRAINED),
+            "ema": self._ema.tensors(),
+            "optimizer": self._optimizer.tensors(),
+            **self._old.tensors(),
+        }
+        state = {
+            "format": STATE_FORMAT,
+            "iteration": self.iteration,
+            "steps_done": self.steps_done,
+            "reward_names": list(self.reward_names),
+            "running_sigma_K": [None if np.isnan(sigma) else float(sigma) for sigma in self._running_sigma_K],
+            "old": self._old.state(),
+        }
+        return tensors, state
+
+    def load_state(self, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`state` gave.
+
+        Raises:
+            CheckpointError: a part is missing or of another run.
+        """
+        wanted = ["default", "ema", "optimizer", *(f"old.{index}" for index in range(len(state.get("old", ()))))]
+        missing = [group for group in wanted if group not in tensors]
+        if missing or len(wanted) == 3:
+            raise CheckpointError(f"the learner's state lacks {', '.join(missing) or 'the old policy'}")
+        if state.get("format") != STATE_FORMAT or tuple(state["reward_names"]) != self.reward_names:
+            raise CheckpointError(
+                f"the learner's state has format {state.get('format')} and rewards {', '.join(state['reward_names'])}; "
+                f"this run has format {STATE_FORMAT} and rewards {', '.join(self.reward_names)}"
+            )
+        try:
+            adapters.write(self.policy.transformer, TRAINED, tensors["default"])
+            self._ema.load(tensors["ema"])
+            self._optimizer.load(tensors["optimizer"])
+            self._old.load(tensors, state["old"])
+        except ValueError as error:
+            raise CheckpointError(f"the learner's state is of another run: {error}") from error
+        self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])
+        sigmas = [np.nan if sigma is None else sigma for sigma in state["running_sigma_K"]]
+        self._running_sigma_K = np.array(sigmas, dtype=np.float64)
+
+    def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:
+        levels = trainable_sigmas(self.policy.scheduler_config, sampling.steps, self.config.timestep_fraction)
+        wanted = self.config.timesteps * self.config.updates_per_iteration
+        if wanted > len(levels):
+            raise UserError(
+                f"learner.timesteps x updates_per_iteration = {wanted}, but {sampling.steps} sampling steps with "
+                f"timestep_fraction {self.config.timestep_fraction} give {len(levels)} trainable timesteps"
+            )
+        if self.num_samples < self.ranks.world_size:
+            raise UserError(f"{self.num_samples} samples cannot be split over {self.ranks.world_size} learner ranks")
+        return Schedule(seed, levels, self.config.timesteps, self.config.micro_batch_size)
+
+    def _wrap(self) -> DistributedDataParallel | None:
+        if self.ranks.world_size == 1:
+            return None
+        device = self.policy.device
+        return DistributedDataParallel(
+            self.policy.transformer,
+            device_ids=[device] if device.type == "cuda" else None,
+            find_unused_parameters=False,
+            broadcast_buffers=False,
+        )
+
+    def _check(self, batch: TrainBatch) -> Advantages:
+        check_shapes(batch, self.reward_names, self.num_samples)
+        if batch.iteration <= self.iteration:
+            raise UserError(f"iteration {batch.iteration} was trained already; the last one is {self.iteration}")
+        return advantages(
+            batch.scores_KN, batch.states_KN, batch.group_ids, self._running_sigma_K, self.config.advantage
+        )
+
+    def _local(self, batch: TrainBatch) -> tuple[LocalBatch, Published]:
+        published = self._old.find(*drawn_by(batch.latents, batch.iteration))
+        return local_batch(batch, self._samples, self.policy), published
+
+    def _load_old(self, published: Published) -> None:
+        if self._loaded_old != published.hash:
+            adapters.write(self.policy.transformer, OLD, published.tensors)
+            self._loaded_old = published.hash
+
+    def _signal(self, found: Advantages) -> Signal:
+        mine = torch.from_numpy(found.advantages_KN[:, self._samples])
+        return Signal(
+            acceptance(mine, self.config.advantage.max).float().to(self.policy.device),
+            torch.from_numpy(found.signal_KN[:, self._samples]).to(self.policy.device),
+            found.counts_K,
+        )
+
+    def _updates(self, iteration: int, local: LocalBatch, signal: Signal, on_policy: bool) -> list[StepRecord]:
+        records = []
+        for index in range(self.config.updates_per_iteration):
+            cells = micro_batches(local, self._schedule, index)
+            num_cells = self.num_samples * self.config.timesteps
+            record = self._step.run(Update(self.steps_done, iteration, cells, num_cells, signal, on_policy))
+            self.steps_done += record.applied
+            on_policy = on_policy and not record.applied
+            records.append(record)
+        return records
+
+    def _publish(
+        self, iteration: int, records: Sequence[StepRecord], found: Advantages, before: str
+    ) -> IterationReport:
+        """Move `old` along its schedule when a step was applied, and hold both hashes against their rules."""
+        applied = any(record.applied for record in records)
+        default = adapters.read(self.policy.transformer, TRAINED)
+        default_hash, rate = hash_tensors(default), eta(self.steps_done, self.config.old_policy)
+        if (default_hash != before) != (applied and self.config.lr > 0):
+            changed = "changed" if default_hash != before else "did not change"
+            raise RuntimeError(
+                f"iteration {iteration}: the trained adapter {changed}, "
+                f"but a step was {'applied' if applied else 'not applied'} with lr {self.config.lr}"
+            )
+        if applied:
+            self._old.publish(blended(self._old.current.tensors, default, rate))
+        return IterationReport(
+            iteration=iteration,
+            steps=tuple(records),
+            advantages_KN=found.advantages_KN,
+            signal_KN=found.signal_KN,
+            applied=applied,
+            default_hash=default_hash,
+            old_hash=self._old.current.hash,
+            policy_version=self.policy_version,
+            eta=rate,
+        )

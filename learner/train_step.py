@@ -1,0 +1,243 @@
+"""One optimizer step: plan, gradients (K apart when it solves, one mix when not), KL, clip, AdamW, EMA.
+
+Letters: K rewards, N samples of this rank, P trainable parameters.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from harmonizer.harmonizer import AmortizedWeights, Solution
+from learner.amortized import accumulate
+from learner.cells import Cells
+from learner.config import LearnerConfig
+from learner.ema import Ema
+from learner.forward import Forward
+from learner.gradients import RewardGradients, combined, gramian, reward_gradients
+from learner.nft import mixed_weights, reward_weights
+from learner.optimizer import LoraOptimizer
+from learner.ranks import Ranks
+from learner.types import HarmonizerClient, StepRecord
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What the rewards say about this rank's samples."""
+
+    acceptance_KN: Tensor
+    """r_ki; NaN without signal."""
+    signal_KN: Tensor
+    """m_ki, this rank's columns."""
+    counts_K: NDArray[np.int64]
+    """n_k over all ranks."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one step trains on."""
+
+    step: int
+    """Optimizer steps done before."""
+    iteration: int
+    batches: Sequence[Cells]
+    num_cells: int
+    """N·T over all ranks."""
+    signal: Signal
+    on_policy: bool
+    """`default` equals the policy that drew the batch, bit for bit."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A gradient that lies ready in `.grad`, or the reason why there is none."""
+
+    active_K: NDArray[np.bool_]
+    weights_K: NDArray[np.float64]
+    coefficients_K: NDArray[np.float64]
+    mean_norm: float = NAN
+    solution: Solution | None = None
+    loss: float = NAN
+    kl: float = NAN
+    kl_cosine: float = NAN
+    kl_share: float = NAN
+    fault: str = ""
+
+
+class TrainStep:
+    """Takes optimizer steps on the trained adapter; every rank calls it with its own cells and the same counts."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        reward_names: Sequence[str],
+        forward: Forward,
+        optimizer: LoraOptimizer,
+        ema: Ema,
+        harmonizer: HarmonizerClient,
+        ranks: Ranks,
+        ddp: DistributedDataParallel | None,
+    ) -> None:
+        self.config = config
+        self.reward_names = tuple(reward_names)
+        self.forward = forward
+        self.optimizer = optimizer
+        self.ema = ema
+        self.harmonizer = harmonizer
+        self.ranks = ranks
+        self.ddp = ddp
+
+    def run(self, update: Update) -> StepRecord:
+        """Take one step, or say why not; a step not taken leaves adapter, moments and EMA untouched."""
+        started = time.perf_counter()
+        self.optimizer.clear()
+        direction = self._direction(update)
+        norm, fault = NAN, direction.fault
+        if not fault:
+            norm = self.optimizer.gradient_norm()
+            fault = "" if math.isfinite(norm) and norm > 0 else f"the gradient's norm is {norm}"
+        if not fault:
+            self.optimizer.step(norm)
+            self.ema.update(self.optimizer.parameters)
+        self.optimizer.clear()
+        return StepRecord(
+            step=update.step,
+            iteration=update.iteration,
+            solved=direction.solution is not None,
+            applied=not fault,
+            skip_reason=fault,
+            active_K=direction.active_K,
+            weights_K=direction.weights_K,
+            coefficients_K=direction.coefficients_K,
+            solution=direction.solution,
+            mean_norm=direction.mean_norm,
+            loss=direction.loss,
+            kl=direction.kl,
+            kl_cosine=direction.kl_cosine,
+            kl_share=direction.kl_share,
+            grad_norm=norm,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _direction(self, update: Update) -> Direction:
+        active_K = update.signal.counts_K > 0
+        if not active_K.any():
+            nothing = np.zeros(len(active_K))
+            return Direction(active_K, nothing, nothing, fault="no reward has signal in this batch")
+        plan = self.ranks.from_first(lambda: self.harmonizer.plan(update.step, active_K))
+        if plan.solve or plan.weights is None:
+            return self._solved(update, active_K)
+        return self._amortized(update, plan.weights)
+
+    def _weights_KN(self, signal: Signal) -> tuple[Tensor, Tensor]:
+        counts_K = torch.as_tensor(signal.counts_K, device=signal.acceptance_KN.device, dtype=torch.float32)
+        return reward_weights(
+            signal.acceptance_KN,
+            signal.signal_KN,
+            counts_K,
+            self.config.timesteps,
+            self.config.advantage.max,
+            self.config.nft_beta,
+        )
+
+    def _solved(self, update: Update, active_K: NDArray[np.bool_]) -> Direction:
+        """d = Σ a_k g_k + β_KL ∇KL with the harmonizer's answer to this batch's Gram matrix."""
+        with_kl = self.config.kl_beta > 0
+        found = reward_gradients(
+            self.forward.outcomes(update.batches, update.on_policy, update.num_cells),
+            list(self.optimizer.parameters.values()),
+            self._weights_KN(update.signal),
+            with_kl,
+            update.num_cells,
+            self.ranks,
+        )
+        gramian_KK = gramian(found.gradients_KP)
+        solution = self.ranks.from_first(lambda: self.harmonizer.solve(update.step, gramian_KK, active_K))
+        direction = combined(found.gradients_KP, solution.coefficients_K, solution.active_K)
+        kl = None if found.kl_P is None else self.config.kl_beta * found.kl_P
+        self.optimizer.set_gradient(direction if kl is None else direction + kl)
+        cosine, share = kl_geometry(direction, kl)
+        return Direction(
+            solution.active_K,
+            unit_shares(solution),
+            solution.coefficients_K,
+            solution.mean_norm,
+            solution,
+            combined_loss(found, solution),
+            found.kl,
+            cosine,
+            share,
+            self._fault(solution, kl),
+        )
+
+    def _amortized(self, update: Update, weights: AmortizedWeights) -> Direction:
+        """The same sum with the weights of the last solve, by one backward pass."""
+        weights_KN = self._weights_KN(update.signal)
+        coefficients_K = torch.as_tensor(weights.coefficients_K, dtype=torch.float32, device=weights_KN[0].device)
+        found = accumulate(
+            self.forward.outcomes(update.batches, update.on_policy, update.num_cells, self.ddp),
+            len(update.batches),
+            mixed_weights(weights_KN, coefficients_K),
+            self.config.kl_beta,
+            update.num_cells,
+            self.ranks,
+            self.ddp,
+        )
+        broken = [
+            f"{name} is {value}"
+            for name, value, known in (("the loss", found.loss, True), ("KL", found.kl, self.config.kl_beta > 0))
+            if known and not math.isfinite(value)
+        ]
+        return Direction(
+            weights.active_K,
+            weights.weights_K,
+            weights.coefficients_K,
+            weights.mean_norm,
+            loss=found.loss,
+            kl=found.kl,
+            fault="; ".join(broken),
+        )
+
+    def _fault(self, solution: Solution, kl: Tensor | None) -> str:
+        if not solution.active_K.any():
+            left: Mapping[str, str] = solution.report.left
+            return "no reward left to weigh: " + ", ".join(f"{name}: {why}" for name, why in left.items())
+        if kl is not None and not bool(torch.isfinite(kl).all()):
+            return "the KL gradient is not finite"
+        return ""
+
+
+def unit_shares(solution: Solution) -> NDArray[np.float64]:
+    """[K] weights of the unit gradients in what was applied: w_k = a_k ‖g_k‖ / Σ_j a_j ‖g_j‖; 0 where inactive."""
+    lengths_K = np.where(solution.active_K, solution.coefficients_K * solution.norms_K, 0.0)
+    total = lengths_K.sum()
+    return lengths_K / total if total > 0 else lengths_K
+
+
+def combined_loss(found: RewardGradients, solution: Solution) -> float:
+    """Σ_k a_k ℓ_k over the active rewards; NaN when there are none."""
+    losses_K = found.losses_K.cpu().numpy()
+    if not solution.active_K.any():
+        return NAN
+    return float(losses_K[solution.active_K] @ solution.coefficients_K[solution.active_K])
+
+
+def kl_geometry(direction_P: Tensor, kl_P: Tensor | None) -> tuple[float, float]:
+    """Cosine of the KL part with the reward direction, its norm over that of the whole step; NaN where undefined."""
+    if kl_P is None:
+        return NAN, NAN
+    reward, kl = direction_P.double(), kl_P.double()
+    lengths = float(reward.norm() * kl.norm())
+    whole = float((reward + kl).norm())
+    return (
+        float(reward @ kl) / lengths if lengths > 0 else NAN,
+        float(kl.norm()) / whole if whole > 0 else NAN,
+    )
