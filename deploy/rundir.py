@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deploy.errors import ProblemsError
 from deploy.files import write_text
@@ -203,13 +202,3 @@ def load_run(path: Path) -> tuple[RunDir, Recipe]:
     if not run_dir.config.is_file():
         raise UserError(f"{path} is not a run directory (no config.yaml)")
     return run_dir, load_resolved(run_dir.config)
-
-
-def read_summary(run_dir: RunDir) -> dict[str, Any] | None:
-    """summary.json of a run that ended, or None."""
-    import json
-
-    if not run_dir.summary.is_file():
-        return None
-    data: dict[str, Any] = json.loads(run_dir.summary.read_text(encoding="utf-8"))
-    return data
