@@ -32,9 +32,9 @@ def test_a_direction_of_rounding_has_no_cosines(weights: tuple[float, float]) ->
 
 
 def test_cancelling_is_relative_to_the_lengths_that_went_in() -> None:
-    long_against_short_KK = np.array([[1.0, -1e-5], [-1e-5, 1e-10]])  # x and -1e-5 x
+    long_against_short_KK = np.array([[1.0, -1e-8], [-1e-8, 1e-16]])  # x and -1e-8 x
     assert not formulas.cancels(long_against_short_KK, np.array([0.0, 1.0]))
-    assert formulas.cancels(long_against_short_KK, np.array([1e-5, 1.0]) / (1 + 1e-5))
+    assert formulas.cancels(long_against_short_KK, np.array([1e-8, 1.0]) / (1 + 1e-8))
 
 
 def test_renormalized_keeps_proportions_among_members() -> None:

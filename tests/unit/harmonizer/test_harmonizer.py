@@ -312,11 +312,11 @@ def test_without_normalisation_raw_gradients_are_balanced() -> None:
 
 def test_uniform_stays_uniform_whoever_comes_and_goes() -> None:
     harmonizer = make(3, method="uniform")
-    for active in ([True, True, False], [False, True, True], [True, True, True]):
-        solution = solve(harmonizer, three_gradients(), np.array(active))
+    for active, shares in (([1, 1, 0], [1 / 2, 1 / 2, 0]), ([0, 1, 1], [1 / 3] * 3), ([1, 1, 1], [1 / 3] * 3)):
+        solution = solve(harmonizer, three_gradients(), np.array(active, dtype=bool))
         np.testing.assert_allclose(solution.alpha_K, np.array(active) / sum(active), rtol=1e-15)
+        np.testing.assert_allclose(solution.ema_K, shares, rtol=1e-15)
         assert solution.report.status == "uniform"
-    np.testing.assert_allclose(solution.ema_K, 1 / 3, rtol=1e-15)
     assert solution.report.kkt_gap > 0.1
 
 
