@@ -74,7 +74,7 @@ def resize_matrix(size_in: int, size_out: int) -> NDArray[np.float64]:
     """[size_out, size_in] weights of Pillow's bicubic resize along one axis, in units of 2^-22.
 
     The entries are whole numbers in float64, where products and sums of them with pixels are exact. A pixel is
-    floor(sum / 2^22 + 1/2), cut to 0..255; Pillow does the width first and rounds there, then the height.
+    floor(sum / 2^22 + 1/2), cut to 0..255; The width comes first and is rounded, then the height.
     """
     scale = size_in / size_out
     # Shrinking widens the filter to cover the pixels that vanish; enlarging does not narrow it.

@@ -1,7 +1,7 @@
 """From checked images to what a CLIP image tower takes, in torch on the model's own device.
 
 Letters: N images, H × W pixels, S the side of the square the model sees. The result is the published Pillow pipeline's:
-resized bytes are the same to the bit, because Pillow's fixed-point filter is reproduced in exact float64 arithmetic.
+resized bytes are the same, because Pillow's fixed-point filter is reproduced in exact float64 arithmetic.
 """
 
 import json
@@ -47,7 +47,8 @@ class Preprocess:
             ValueError: images that are not uint8 [N, H, W, 3].
         """
         images = check_images(images_NHWC)
-        pixels = torch.from_numpy(np.ascontiguousarray(images)).to(device).permute(0, 3, 1, 2)
+        # Copied, since images out of an object store are read-only, which torch does not take.
+        pixels = torch.from_numpy(images.copy()).to(device).permute(0, 3, 1, 2)
         return self._normalized(self.fitted(pixels))
 
     def fitted(self, pixels_NCHW: Tensor) -> Tensor:
@@ -74,7 +75,8 @@ class Preprocess:
 def resized(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
     """Pillow's bicubic resize: uint8 [N, C, H, W] to uint8 [N, C, height, width]."""
     pixels = pixels_NCHW
-    # The width first, rounded to bytes, then the height: Pillow's order, and it shows where the filter overshoots.
+    # The width first, rounded to bytes, then the height: the order of every Pillow before 13, with which the published
+    # scores were made. Version 13 turns it round for some sizes, which may shift a byte by a level or two.
     if pixels.shape[3] != width:
         pixels = _to_bytes(pixels.double() @ _weights(pixels.shape[3], width, pixels.device).T)
     if pixels.shape[2] != height:

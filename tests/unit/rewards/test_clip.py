@@ -22,7 +22,10 @@ PROMPTS = ["red cat", "two", "a sign", "red cat", "one very long prompt that doe
 
 @pytest.fixture(scope="module")
 def images_5() -> NDArray[np.uint8]:
-    return np.random.default_rng(0).integers(0, 256, (5, 48, 64, 3), dtype=np.uint8)
+    """Read-only, as images out of an object store are."""
+    images = np.random.default_rng(0).integers(0, 256, (5, 48, 64, 3), dtype=np.uint8)
+    images.flags.writeable = False
+    return images
 
 
 def published_pixels(image: NDArray[np.uint8], kind: Kind) -> torch.Tensor:
