@@ -1,5 +1,6 @@
 """A run directory: where it is, whether a new or a resumed run may use it, and the files this room keeps in it."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -98,7 +99,22 @@ def require_resumable(run_dir: RunDir, recipe: Recipe) -> Path:
     changed = changes(load_resolved(run_dir.config), recipe)
     if changed:
         raise ProblemsError([f"{run_dir.path} was started with another recipe: {line}" for line in changed])
-    return last_checkpoint(run_dir)
+    with _muted("learner.checkpoint"):  # the controller looks again, and says which ones it passes over
+        return last_checkpoint(run_dir)
+
+
+@contextmanager
+def _muted(logger_name: str) -> Iterator[None]:
+    logger = logging.getLogger(logger_name)
+    logger.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def changes(started: Recipe, now: Recipe) -> list[str]:
@@ -125,7 +141,7 @@ def last_checkpoint(run_dir: RunDir) -> Path:
     last = checkpoint.latest(run_dir.checkpoints)
     if last is not None:
         return last
-    folders = sorted(p for p in run_dir.checkpoints.glob("*") if p.is_dir()) if run_dir.checkpoints.is_dir() else []
+    folders = sorted(p for p in run_dir.checkpoints.glob("[0-9]*") if p.is_dir())
     if not folders:
         raise UserError(f"nothing to resume: {run_dir.path} has no checkpoint yet")
     try:

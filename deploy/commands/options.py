@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-RecipeArgument = Annotated[Path, typer.Argument(help="Recipe, a YAML file such as deploy/recipes/tiny.yaml.")]
+RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="A YAML file such as deploy/recipes/tiny.yaml.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,5 +1,6 @@
 """`marble train`: a run from recipe to LoRA."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -36,4 +37,13 @@ def train(
     # Not at the top: it loads ray.
     from deploy.training import Order, train_run
 
-    return train_run(Order(loaded, directory, checkpoint, address, as_json, recipe))
+    command = _resume_command(recipe, sets or [], run_dir, address)
+    return train_run(Order(loaded, directory, checkpoint, address, as_json, command))
+
+
+def _resume_command(recipe: Path, sets: list[str], run_dir: Path | None, address: str | None) -> str:
+    """What to type to go on with this run."""
+    parts = ["marble", "train", str(recipe), *(part for text in sets for part in ("--set", text))]
+    parts += ["--run-dir", str(run_dir)] if run_dir else []
+    parts += ["--address", address] if address else []
+    return shlex.join([*parts, "--resume"])

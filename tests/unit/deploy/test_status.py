@@ -1,0 +1,130 @@
+"""`marble status`: run directories as they are found, also broken and half-written ones."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deploy_helpers import Marble, evaluation, iteration, problem
+
+from actors.lock import RunLock
+from actors.metrics import MetricsLog
+from deploy.paths import ROOT
+from deploy.recipe import load_recipe, to_yaml
+from deploy.rundir import RunDir
+
+
+@pytest.fixture
+def run(recipe_file: Path, workdir: Path) -> RunDir:
+    """A run after three of its four iterations, with one whole and one torn checkpoint."""
+    run_dir = RunDir(workdir / "runs" / "small")
+    run_dir.path.mkdir(parents=True)
+    run_dir.config.write_text(to_yaml(load_recipe(recipe_file)))
+    log = MetricsLog(run_dir.path)
+    log.evaluation(evaluation(0, "before"), 10.0)
+    for index in range(3):
+        log.iteration(iteration(index), 20.0 + index)
+    for name in ("000002", "000003"):
+        (run_dir.checkpoints / name).mkdir(parents=True)
+    (run_dir.checkpoints / "000002" / "manifest.json").write_text("{}")
+    return run_dir
+
+
+def status(marble: Marble, *args: object) -> list[dict[str, object]]:
+    ran = marble("status", *args, "--json")
+    assert ran.code == 0, ran
+    found: list[dict[str, object]] = json.loads(ran.out)
+    return found
+
+
+def test_a_stopped_run(run: RunDir, marble: Marble) -> None:
+    (state,) = status(marble)
+    assert (state["name"], state["state"], state["done"], state["iterations"]) == ("small", "stopped", 3, 4)
+    assert state["last_checkpoint"] == str(run.checkpoints / "000002"), "the torn one is no checkpoint"
+    rewards = state["rewards"]
+    assert isinstance(rewards, dict)
+    assert rewards["align"]["start"] == pytest.approx(0.51)
+    assert rewards["align"]["heldout_before"] == pytest.approx(0.65)
+    assert rewards["align"]["heldout_last"] is None
+    assert rewards["geneval"]["alpha"] == 0.6
+
+
+def test_a_running_run_is_alive_by_its_lock(run: RunDir, marble: Marble) -> None:
+    lock = RunLock(run.path)
+    lock.acquire()
+    (state,) = status(marble, run.path)
+    assert (state["state"], state["detail"]) == ("running", f"process {os.getpid()}")
+    lock.release()
+    assert status(marble, run.path)[0]["state"] == "stopped"
+
+
+def test_a_killed_run_is_not_alive(run: RunDir, marble: Marble) -> None:
+    code = f"from pathlib import Path; from actors.lock import RunLock; RunLock(Path({str(run.path)!r})).acquire()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    (state,) = status(marble, run.path)
+    assert state["state"] == "stopped"
+    assert "died" in str(state["detail"])
+
+
+def test_a_run_of_another_machine_is_unknown(run: RunDir, marble: Marble) -> None:
+    lock = {"pid": 1, "host": socket.gethostname() + "-other", "started": "1"}
+    (run.path / "run.lock").write_text(json.dumps(lock))
+    assert status(marble, run.path)[0]["state"] == "unknown"
+
+
+def test_a_finished_run(run: RunDir, marble: Marble) -> None:
+    log = MetricsLog(run.path)
+    log.iteration(iteration(3), 30.0)
+    log.evaluation(evaluation(4, "ema", shift=0.1), 40.0)
+    run.summary.write_text("{}")
+    (state,) = status(marble, "small")
+    assert (state["state"], state["done"]) == ("finished", 4)
+    assert state["rewards"]["align"]["heldout_last"] == pytest.approx(0.75)  # type: ignore[index]
+
+
+def test_a_half_written_line_and_a_broken_neighbour(run: RunDir, marble: Marble) -> None:
+    """One unreadable run hides no other."""
+    with run.metrics.open("a") as file:
+        file.write('{"event": "iteration", "done": 4, "rew')
+    broken = run.path.parent / "broken"
+    broken.mkdir()
+    (broken / "config.yaml").write_text("run: [")
+    states = {str(state["name"]): state for state in status(marble, run.path.parent)}
+    assert states["small"]["done"] == 3
+    assert states["broken"]["state"] == "unreadable"
+    assert "config.yaml" in str(states["broken"]["detail"])
+
+
+def test_text_for_people(run: RunDir, marble: Marble) -> None:
+    ran = marble("status")
+    assert ran.code == 0
+    for part in ("small", "stopped", "iteration 3/4", "last checkpoint 000002", "align", "0.650"):
+        assert part in ran.out
+
+
+def test_nothing_there(workdir: Path, marble: Marble) -> None:
+    ran = marble("status")
+    assert (ran.code, ran.out) == (0, f"no runs in {workdir / 'runs'}\n")
+    assert status(marble) == []
+    problem(marble("status", "nope"), "nope is neither a run directory nor a folder of runs")
+
+
+def test_runs_root_follows_the_environment(
+    run: RunDir, marble: Marble, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MARBLE_RUNS", str(run.path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert [state["name"] for state in status(marble)] == ["small"]
+
+
+def test_status_needs_neither_torch_nor_ray(run: RunDir) -> None:
+    code = (
+        "import sys\nfrom deploy.cli import run\n"
+        f"run(['status', {str(run.path)!r}])\n"
+        "print([m for m in ('torch', 'ray', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
