@@ -1,0 +1,93 @@
+"""Calls on a crew: work, standing calls, how a call ended, and the place a replica fills."""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from actors.remote import Actor, Ref
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call. Its last return value is small and comes back; the others stay where they are, as references."""
+
+    key: Hashable
+    method: str
+    args: tuple[Any, ...]
+    num_returns: int = 1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A call that every replica must have done before it works, now and after every replacement."""
+
+    method: str
+    args: tuple[Any, ...]
+    verify: Callable[[Any], None]
+    """Gets the return value; raises UserError where it is not what it must be."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a call ended."""
+
+    key: Hashable
+    refs: tuple[Ref, ...]
+    """All return values but the last."""
+    value: Any
+    """The last return value; None after a failure."""
+    error: str
+    """Why it failed for good, naming the replica; empty where it did not."""
+    cause: BaseException | None
+    """The last failure."""
+    seconds: float
+
+
+@dataclass
+class Attempt:
+    work: Work
+    tries: int = 0
+    last_replica: str = ""
+
+
+@dataclass
+class Replica:
+    """One place of the crew and the process that fills it now."""
+
+    name: str
+    actor: Actor
+    generation: int
+    setup: deque[Standing]
+    started_s: float
+    ref: Ref = None
+    """The last return of the call under way; None when there is none."""
+    refs: tuple[Ref, ...] = ()
+    attempt: Attempt | None = None
+    """The work under way; None during set-up."""
+    since_s: float = 0.0
+    calls_done: int = 0
+    losses_in_a_row: int = 0
+    problem: str = ""
+    """Why the first start failed; such a replica is left alone."""
+
+    @property
+    def in_setup(self) -> bool:
+        """Whether a set-up call is under way or to come."""
+        return bool(self.setup) or (self.ref is not None and self.attempt is None)
+
+    @property
+    def in_first_start(self) -> bool:
+        """Whether this place never had a process that was up."""
+        return bool(self.setup) and self.setup[0].method == "start" and self.generation == 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it can take work now."""
+        return self.ref is None and not self.setup and not self.problem
+
+    def release(self) -> tuple[Attempt | None, tuple[Ref, ...]]:
+        """Takes the call under way off; returns what it was."""
+        attempt, refs = self.attempt, self.refs
+        self.attempt, self.ref, self.refs = None, None, ()
+        return attempt, refs

@@ -1,0 +1,240 @@
+"""A crew: replicas of one role that share a queue of calls.
+
+Each replica handles one call at a time. A call goes to the idle replica that has done least; it has a time limit, and
+is tried again on another replica when its own dies, hangs or raises. A replica that dies or hangs is killed and
+replaced, and its successor first gets what every replica must know (standing calls, e.g. the current adapter).
+Calls carry a key and outcomes come back by key, so that nothing depends on the order in which they arrive.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from actors.calls import Attempt, Outcome, Replica, Standing, Work
+from actors.remote import Actor, ActorLostError, CallFailedError, Ref, Remote
+from learner.errors import UserError
+
+__all__ = ["Crew", "Outcome", "Standing", "Work"]
+
+MAX_LOSSES_IN_A_ROW = 3
+"""A replica's place that loses this many processes without one finished call has no transient problem."""
+GET_TIMEOUT_S = 30.0
+"""For fetching the small last return value of a call that is already done."""
+
+
+class Crew:
+    """Replicas of one role. Call :meth:`start`, then pump (actors.pump) until :attr:`settled`."""
+
+    def __init__(
+        self,
+        role: str,
+        remote: Remote,
+        spawn: Callable[[str, int], Actor],
+        *,
+        size: int,
+        call_timeout_s: float,
+        start_timeout_s: float,
+        retries: int,
+        warn: Callable[[str], None],
+    ) -> None:
+        """`spawn(name, index)` creates one process's actor and returns at once."""
+        self.role = role
+        self.vitals: dict[str, Any] = {}
+        """Replica -> what its `start` returned."""
+        self._remote, self._spawn, self._warn = remote, spawn, warn
+        self._size, self._retries = size, retries
+        self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
+        self._replicas: list[Replica] = []
+        self._standing: dict[str, Standing] = {}
+        self._queue: deque[Attempt] = deque()
+
+    # -- what the owner asks ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Creates the replicas; they load while the caller goes on."""
+        self._replicas = [self._spawned(index, 0) for index in range(self._size)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every replica has done its set-up (or will never)."""
+        return all(replica.problem or not replica.in_setup for replica in self._replicas)
+
+    @property
+    def problems(self) -> list[str]:
+        """Why replicas could not start, each distinct reason once."""
+        return list(dict.fromkeys(replica.problem for replica in self._replicas if replica.problem))
+
+    @property
+    def num_outstanding(self) -> int:
+        """Calls queued or under way."""
+        return len(self._queue) + sum(replica.attempt is not None for replica in self._replicas)
+
+    def submit(self, work: Work) -> None:
+        """Queues a call; it starts at once where a replica is idle."""
+        self._queue.append(Attempt(work))
+        self._dispatch()
+
+    def broadcast(self, slot: str, standing: Standing) -> None:
+        """Has every replica do this before its next work; replaces an earlier call of the same slot."""
+        self._standing[slot] = standing
+        for replica in self._replicas:
+            replica.setup.append(standing)
+            self._advance(replica)
+
+    def forget(self, slot: str) -> None:
+        """Successors need not do this any more."""
+        self._standing.pop(slot, None)
+
+    def refs(self) -> list[Ref]:
+        """What is being waited for."""
+        return [replica.ref for replica in self._replicas if replica.ref is not None]
+
+    def close(self) -> None:
+        """Kills every replica and drops every call."""
+        self._queue.clear()
+        for replica in self._replicas:
+            self._remote.kill(replica.actor)
+        self._replicas = []
+
+    # -- what the pump calls ------------------------------------------------------------------------------------------
+
+    def handle(self, ref: Ref) -> list[Outcome]:
+        """Takes a finished call; returns the outcomes this settles.
+
+        Raises:
+            UserError: a standing call gave what it must not, or a place keeps losing its processes.
+        """
+        replica = next((r for r in self._replicas if r.ref == ref), None)
+        if replica is None:  # of a replica that was replaced meanwhile
+            return []
+        try:
+            value = self._remote.get(ref, GET_TIMEOUT_S)
+        except (ActorLostError, TimeoutError) as error:
+            return self._lost(replica, error)
+        except CallFailedError as error:
+            return self._raised(replica, error)
+        return self._finished(replica, value)
+
+    def expire(self) -> list[Outcome]:
+        """Replaces replicas that are past their time limit."""
+        now_s = self._remote.now_s()
+        outcomes: list[Outcome] = []
+        for replica in list(self._replicas):
+            if replica.ref is None:
+                continue
+            limit_s = self._start_timeout_s if replica.attempt is None else self._call_timeout_s
+            if now_s - replica.since_s <= limit_s:
+                continue
+            if replica.in_first_start:
+                replica.release()
+                replica.problem = f"{self.role}: {replica.name} did not start within {limit_s:g} s"
+            else:
+                outcomes += self._lost(replica, TimeoutError(f"no answer within {limit_s:g} s"))
+        return outcomes
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _spawned(self, index: int, generation: int) -> Replica:
+        name = f"{self.role}-{index}" + (f".{generation}" if generation else "")
+        setup = deque([Standing("start", (), _nothing_to_verify), *self._standing.values()])
+        replica = Replica(name, self._spawn(name, index), generation, setup, self._remote.now_s())
+        self._advance(replica)
+        return replica
+
+    def _advance(self, replica: Replica) -> None:
+        """Gives an unoccupied replica its next set-up call, or lets it take work."""
+        if replica.ref is not None or replica.problem:
+            return
+        if replica.setup:
+            standing = replica.setup[0]
+            self._call(replica, standing.method, standing.args, 1)
+        else:
+            self._dispatch()
+
+    def _call(self, replica: Replica, method: str, args: tuple[Any, ...], num_returns: int) -> None:
+        refs = self._remote.call(replica.actor, method, *args, num_returns=num_returns)
+        replica.refs, replica.ref, replica.since_s = refs[:-1], refs[-1], self._remote.now_s()
+
+    def _dispatch(self) -> None:
+        """Idle replicas take queued work, the one that has done least first."""
+        while self._queue:
+            idle = [r for r in self._replicas if r.idle]
+            if not idle:
+                return
+            attempt = self._queue.popleft()
+            # Elsewhere than last time where there is an elsewhere.
+            replica = min(idle, key=lambda r: (r.name == attempt.last_replica, r.calls_done))
+            replica.attempt, attempt.last_replica = attempt, replica.name
+            attempt.tries += 1
+            self._call(replica, attempt.work.method, attempt.work.args, attempt.work.num_returns)
+
+    def _finished(self, replica: Replica, value: Any) -> list[Outcome]:
+        seconds = self._remote.now_s() - replica.since_s
+        attempt, refs = replica.release()
+        outcomes: list[Outcome] = []
+        if attempt is None:
+            standing = replica.setup.popleft()
+            standing.verify(value)
+            if standing.method == "start":
+                self.vitals[replica.name] = value
+        else:
+            replica.calls_done += 1
+            replica.losses_in_a_row = 0
+            outcomes.append(Outcome(attempt.work.key, refs, value, "", None, seconds))
+        self._advance(replica)
+        return outcomes
+
+    def _raised(self, replica: Replica, error: CallFailedError) -> list[Outcome]:
+        """The method raised: the process lives on, the call is tried elsewhere."""
+        attempt, _ = replica.release()
+        if attempt is None:
+            return self._setup_failed(replica, error)
+        outcomes = self._again_or_given_up(replica, attempt, error)
+        self._advance(replica)
+        self._dispatch()
+        return outcomes
+
+    def _setup_failed(self, replica: Replica, error: CallFailedError) -> list[Outcome]:
+        """A first start that raises is a problem to report; a replacement's is one more loss.
+
+        Raises:
+            UserError: a standing call was refused with one; another process would refuse it too.
+        """
+        if replica.in_first_start:
+            replica.problem = f"{self.role}: {error}"
+            return []
+        if error.for_user:
+            raise UserError(str(error)) from error
+        return self._lost(replica, error)
+
+    def _lost(self, replica: Replica, error: Exception) -> list[Outcome]:
+        """Kills what is left, puts a successor in its place and its work back in the queue.
+
+        Raises:
+            UserError: this place keeps losing its processes.
+        """
+        attempt, _ = replica.release()
+        self._remote.kill(replica.actor)
+        self.vitals.pop(replica.name, None)
+        losses = replica.losses_in_a_row + 1
+        if losses > MAX_LOSSES_IN_A_ROW:
+            replica.problem = f"{self.role}: {replica.name} was lost {losses} times in a row, the last time: {error}"
+            raise UserError(replica.problem)
+        self._warn(f"{replica.name}: {error}; replaced")
+        outcomes = [] if attempt is None else self._again_or_given_up(replica, attempt, error)
+        place = self._replicas.index(replica)
+        self._replicas[place] = self._spawned(place, replica.generation + 1)
+        self._replicas[place].losses_in_a_row = losses
+        self._dispatch()
+        return outcomes
+
+    def _again_or_given_up(self, replica: Replica, attempt: Attempt, error: Exception) -> list[Outcome]:
+        """Puts work back in front of the queue while it has tries left."""
+        if attempt.tries <= self._retries:
+            self._queue.appendleft(attempt)
+            return []
+        return [Outcome(attempt.work.key, (), None, f"{replica.name}: {error}", error, 0.0)]
+
+
+def _nothing_to_verify(value: Any) -> None:
+    """Start-up returns vitals, which are kept, not judged."""

@@ -1,0 +1,190 @@
+"""Draws a set of tasks and has every reward that applies score them, while other tasks are still being drawn.
+
+Results are put in place by task index and row, never by arrival, so the number of actors does not show in them.
+Images and latents stay where they are; only references, scores and states come here.
+
+Letters: K rewards, N samples.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.crew import Crew, Outcome, Work
+from actors.pool import Cells, RewardPool
+from actors.prompts import Prompt
+from actors.pump import Party, pump
+from actors.remote import CallFailedError, Ref
+from actors.results import CellCounts
+from actors.rollout import RolloutMeta, Slot
+from actors.team import Team
+from learner.config import SamplingConfig
+from learner.errors import UserError
+from learner.types import RolloutTask
+from rewards.contract import State
+
+DRAW_RETURNS = 3
+"""What RolloutActor.sample gives: images, latents, the small part."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What is to be drawn."""
+
+    tasks: tuple[RolloutTask, ...]
+    """In the order of the samples, which they hold without gaps."""
+    prompts: tuple[Prompt, ...]
+    """[N]"""
+    slot: Slot | None
+    """Adapter that draws; None is the base model."""
+    sampling: SamplingConfig
+    evaluation: bool
+    keep: frozenset[int] = frozenset()
+    """Samples whose images come back."""
+
+
+@dataclass(frozen=True)
+class Harvest:
+    """N samples, drawn and scored."""
+
+    scores_KN: NDArray[np.float32]
+    """NaN unless scored."""
+    states_KN: NDArray[np.uint8]
+    reasons: Mapping[tuple[int, int], str]
+    """(k, n) -> why a cell failed."""
+    latents: tuple[Ref, ...]
+    """One for each task."""
+    metas: tuple[RolloutMeta, ...]
+    """One for each task."""
+    rollout_s: float
+    """From the start to the last image."""
+    rewards_s: float
+    """From the last image to the last score."""
+
+    def counts(self, k: int) -> CellCounts:
+        """States of one reward's cells."""
+        return CellCounts(*(int((self.states_KN[k] == state).sum()) for state in State))
+
+    def most_common_failure(self, k: int) -> str:
+        """The reason that most of one reward's failed cells share."""
+        reasons = Counter(reason for (reward, _), reason in self.reasons.items() if reward == k)
+        return reasons.most_common(1)[0][0] if reasons else ""
+
+
+@dataclass
+class _Field:
+    """A harvest in the making."""
+
+    draw: Draw
+    pools: Mapping[str, RewardPool]
+    starts: list[int]
+    """First sample of each task."""
+    scores_KN: NDArray[np.float32]
+    states_KN: NDArray[np.uint8]
+    cells_left: int
+    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    latents: dict[int, Ref] = field(default_factory=dict)
+    metas: dict[int, RolloutMeta] = field(default_factory=dict)
+
+    @classmethod
+    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool]) -> "_Field":
+        shape = (len(pools), len(draw.prompts))
+        starts = np.cumsum([0, *(len(task.sample_ids) for task in draw.tasks)]).tolist()
+        assert starts[-1] == shape[1], f"tasks hold {starts[-1]} samples, there are {shape[1]} prompts"
+        unknown = np.full(shape, np.nan, np.float32)
+        return cls(draw, pools, starts, unknown, np.zeros(shape, np.uint8), cells_left=unknown.size)
+
+    def put(self, k: int, cells: Cells) -> None:
+        """Cells of one slice of one task."""
+        first = self.starts[cells.task] + cells.start
+        rows = slice(first, first + len(cells.result.states))
+        self.scores_KN[k, rows], self.states_KN[k, rows] = cells.result.scores, cells.result.states
+        for n in range(rows.start, rows.stop):
+            if self.states_KN[k, n] == State.FAILED:
+                self.reasons[k, n] = cells.result.reasons[n - first]
+        self.cells_left -= len(cells.result.states)
+
+
+def draw_and_score(team: Team, draw: Draw, check: Callable[[], None], progress: Callable[[int, int], None]) -> Harvest:
+    """Draws all tasks and scores all samples.
+
+    Args:
+        progress: gets the tasks drawn and cells left whenever either changed.
+
+    Raises:
+        UserError: a task could not be drawn by any actor. RuntimeError: drawing raised what is no user's error.
+    """
+    growing = _Field.fresh(draw, team.pools)
+    order = {id(pool.crew): k for k, pool in enumerate(team.pools.values())}
+    began_s = team.remote.now_s()
+    drawn_s = began_s
+
+    def on_outcome(party: Party, outcome: Outcome) -> None:
+        nonlocal drawn_s
+        if party is team.rollouts:
+            _take_drawn(growing, outcome)
+            drawn_s = team.remote.now_s()
+        else:
+            k = order[id(party)]
+            cells = tuple(team.pools.values())[k].accept(outcome)
+            if cells is not None:
+                growing.put(k, cells)
+        progress(len(growing.metas), growing.cells_left)
+
+    _submit(team.rollouts, draw)
+    pump(team.remote, team.parties, lambda: growing.cells_left == 0, on_outcome, check)
+    indices = range(len(draw.tasks))
+    return Harvest(
+        growing.scores_KN,
+        growing.states_KN,
+        growing.reasons,
+        tuple(growing.latents[i] for i in indices),
+        tuple(growing.metas[i] for i in indices),
+        rollout_s=drawn_s - began_s,
+        rewards_s=team.remote.now_s() - drawn_s,
+    )
+
+
+def _submit(rollouts: Crew, draw: Draw) -> None:
+    for index, task in enumerate(draw.tasks):
+        keep = tuple(row for row, sample in enumerate(task.sample_ids) if int(sample) in draw.keep)
+        rollouts.submit(Work(index, "sample", (task, draw.sampling, draw.slot, keep), DRAW_RETURNS))
+
+
+def _take_drawn(growing: _Field, outcome: Outcome) -> None:
+    """A task is drawn: its images go to every reward that applies."""
+    index = outcome.key
+    assert isinstance(index, int)
+    if outcome.error:
+        task = growing.draw.tasks[index]
+        text = f"rollout task {index} ({task.prompts[0]!r}): {outcome.error}"
+        ours = isinstance(outcome.cause, CallFailedError) and not outcome.cause.for_user
+        raise RuntimeError(text) if ours else RolloutError(text) from outcome.cause
+    images, growing.latents[index] = outcome.refs
+    growing.metas[index] = outcome.value
+    prompts = growing.draw.prompts[growing.starts[index] : growing.starts[index + 1]]
+    for k, pool in enumerate(growing.pools.values()):
+        for cells in pool.submit(index, images, prompts, growing.draw.evaluation):
+            growing.put(k, cells)
+
+
+class RolloutError(UserError):
+    """A task that no rollout actor could draw."""
+
+
+def refuse_failures(harvest: Harvest, reward_names: tuple[str, ...], max_failed_share: float) -> None:
+    """Stops the run when too much of one reward failed.
+
+    Raises:
+        UserError: above the share; with the scorer's own error.
+    """
+    for k, name in enumerate(reward_names):
+        counts = harvest.counts(k)
+        if counts.failed_share > max_failed_share:
+            raise UserError(
+                f"reward {name}: {counts.failed} of {counts.failed + counts.scored} cells failed "
+                f"(max_failed_share is {max_failed_share:g}): {harvest.most_common_failure(k)}"
+            )

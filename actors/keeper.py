@@ -1,0 +1,105 @@
+"""When checkpoints are written, which are kept, and what a resumed run starts from."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.config import CheckpointConfig
+from actors.evaluation import evaluation_path, gain, read_evaluation
+from actors.preflight import PromptSets
+from actors.results import EvaluationResult
+from learner.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A whole checkpoint and what of it the controller itself needs."""
+
+    path: Path
+    iterations_done: int
+    harmonizer: Mapping[str, Any]
+
+
+class Keeper:
+    """Checkpoint folders of one run."""
+
+    def __init__(self, config: CheckpointConfig, run_dir: Path) -> None:
+        self.root = run_dir / "checkpoints"
+        self.last_saved = -1
+        """Iterations done at the last checkpoint; -1 before the first."""
+        self._config, self._run_dir = config, run_dir
+        self._gains: dict[int, float] = {}
+
+    def is_due(self, iterations_done: int, num_iterations: int) -> bool:
+        """Every n-th iteration, and the last."""
+        return iterations_done % self._config.every == 0 or iterations_done == num_iterations
+
+    def note(self, before: EvaluationResult, result: EvaluationResult) -> bool:
+        """Takes an evaluation into account; returns whether its policy is among those to keep."""
+        if result.which != "before":
+            self._gains[result.iteration] = gain(before, result)
+        return result.iteration in self._best()
+
+    def best_paths(self) -> list[Path]:
+        """Checkpoints to keep whatever their age."""
+        return [self.path(done) for done in self._best() if self.path(done).is_dir()]
+
+    def path(self, iterations_done: int) -> Path:
+        """Where a checkpoint lies."""
+        return self.root / f"{iterations_done:06d}"
+
+    def _best(self) -> list[int]:
+        """The best evaluations so far; of equals, the earlier."""
+        return sorted(self._gains, key=lambda done: (-self._gains[done], done))[: self._config.keep_best]
+
+    def extra(self, harmonizer: Mapping[str, Any], iterations_done: int, prompts: PromptSets) -> dict[str, Any]:
+        """What goes into a checkpoint's state beside the learner's."""
+        return {"harmonizer": dict(harmonizer), "iterations_done": iterations_done, "prompts": digest(prompts)}
+
+    def resume_point(self, prompts: PromptSets) -> ResumePoint:
+        """The newest whole checkpoint.
+
+        Raises:
+            CheckpointError: there is none, or it was written over other prompts.
+        """
+        # Not at the top: it loads torch, which a fresh run's driver does without.
+        from learner import checkpoint
+
+        path = checkpoint.latest(self.root)
+        if path is None:
+            torn = any(self.root.glob("[0-9]*")) if self.root.is_dir() else False
+            what = "no whole checkpoint, only torn ones" if torn else "no checkpoint"
+            raise CheckpointError(f"nothing to resume: {what} in {self.root}")
+        state = json.loads((path / checkpoint.STATE).read_text(encoding="utf-8"))
+        if state.get("prompts") != digest(prompts):
+            raise CheckpointError(f"cannot resume from {path}: the prompt files have changed since")
+        self.last_saved = int(state["iterations_done"])
+        return ResumePoint(path, self.last_saved, state["harmonizer"])
+
+    def drop_later_evaluations(self, iterations_done: int) -> None:
+        """Of iterations that will be done again."""
+        for done in self._evaluated():
+            if done > iterations_done:
+                evaluation_path(self._run_dir, done).unlink()
+
+    def recall(self, reward_names: Sequence[str]) -> None:
+        """Takes the evaluations of the run's earlier lives into account."""
+        before = read_evaluation(self._run_dir, 0, reward_names)
+        for done in self._evaluated():
+            result = read_evaluation(self._run_dir, done, reward_names)
+            if before is not None and result is not None:
+                self.note(before, result)
+
+    def _evaluated(self) -> list[int]:
+        """Iterations done at each stored evaluation, the base's 0 included."""
+        return sorted(int(path.stem) for path in evaluation_path(self._run_dir, 0).parent.glob("*.parquet"))
+
+
+def digest(prompts: PromptSets) -> str:
+    """SHA-256 over ids, texts and metadata of all prompts that a run draws from, in their order."""
+    everything = [*(p for source in prompts.train.values() for p in source), *prompts.heldout]
+    lines = (json.dumps([p.prompt_id, p.text, dict(p.metadata)], sort_keys=True) for p in everything)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()

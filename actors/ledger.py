@@ -1,0 +1,179 @@
+"""The ledger: one row per sample and one per optimizer step, in Parquet parts, one of each per iteration.
+
+Letters: K rewards, N samples. Columns of one reward end in its name; NaN and null mean: not known.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from actors.files import write_atomically
+from actors.harvest import Harvest
+from actors.prompts import Prompt
+from harmonizer.report import Solution
+from learner.types import IterationReport, StepRecord
+
+SAMPLES, STEPS = "samples", "steps"
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """What one iteration leaves behind."""
+
+    prompts: tuple[Prompt, ...]
+    """[N]"""
+    harvest: Harvest
+    report: IterationReport
+    timings_s: Mapping[str, float]
+
+
+class Ledger:
+    """Parts under `<run>/ledger/`; a part is there as a whole or not at all."""
+
+    def __init__(self, run_dir: Path, reward_names: Sequence[str]) -> None:
+        self._folder = run_dir / "ledger"
+        self._names = tuple(reward_names)
+
+    def append(self, iteration: int, entry: LedgerEntry) -> None:
+        """Writes an iteration's two parts, steps last: a steps part says that the samples part is there too."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._write(SAMPLES, iteration, sample_columns(iteration, entry, self._names))
+        self._write(STEPS, iteration, step_columns(entry, self._names))
+
+    def truncate_after(self, iterations_done: int) -> None:
+        """Drops the parts of iterations that a resumed run will do again."""
+        for path in self._folder.glob("*-*.parquet"):
+            if int(path.stem.rsplit("-", 1)[1]) >= iterations_done:
+                path.unlink()
+        for path in self._folder.glob(".*.tmp"):
+            path.unlink()
+
+    def path(self, table: str, iteration: int) -> Path:
+        """Where one iteration's part of a table lies."""
+        return self._folder / f"{table}-{iteration:06d}.parquet"
+
+    def _write(self, table: str, iteration: int, columns: Mapping[str, Any]) -> None:
+        part = pa.table(dict(columns)).replace_schema_metadata({"rewards": "\n".join(self._names)})
+        write_atomically(self.path(table, iteration), lambda temporary: pq.write_table(part, temporary))
+
+
+def read_table(run_dir: Path, table: str) -> pa.Table:
+    """All parts of `samples` or `steps`, in the order of iterations; columns some parts lack are null there."""
+    paths = sorted((run_dir / "ledger").glob(f"{table}-*.parquet"))
+    return pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
+
+
+# -- samples ----------------------------------------------------------------------------------------------------------
+
+
+def sample_columns(iteration: int, entry: LedgerEntry, names: Sequence[str]) -> dict[str, pa.Array]:
+    """[N] rows: where each sample comes from, and per reward its score, state, reason and advantage."""
+    harvest, n = entry.harvest, len(entry.prompts)
+    metas = [meta for meta in harvest.metas for _ in meta.seeds_N]
+    columns: dict[str, pa.Array] = {
+        "iteration": pa.array(np.full(n, iteration, dtype=np.int64)),
+        "sample": pa.array(np.arange(n, dtype=np.int64)),
+        "prompt_id": pa.array([prompt.prompt_id for prompt in entry.prompts]),
+        "source": pa.array([prompt.source for prompt in entry.prompts]),
+        "seed": pa.array(np.concatenate([meta.seeds_N for meta in harvest.metas])),
+        "policy_version": pa.array([meta.policy_version for meta in metas], pa.int64()),
+        "policy_hash": pa.array([meta.policy_hash for meta in metas]),
+    }
+    for k, name in enumerate(names):
+        columns[f"score_{name}"] = pa.array(harvest.scores_KN[k], from_pandas=True)
+        columns[f"state_{name}"] = pa.array(harvest.states_KN[k])
+        columns[f"reason_{name}"] = pa.array([harvest.reasons.get((k, i)) for i in range(n)], pa.string())
+        columns[f"advantage_{name}"] = pa.array(entry.report.advantages_KN[k], from_pandas=True)
+    return columns
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def step_columns(entry: LedgerEntry, names: Sequence[str]) -> dict[str, pa.Array]:
+    """One row per optimizer step of the iteration."""
+    rows = [_step_row(step, entry, names) for step in entry.report.steps]
+    if not rows:
+        rows = [_no_step_row(entry)]
+    # Named columns in a fixed order, whatever a single row knows.
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: _column([row.get(key) for row in rows]) for key in keys}
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """A column in which a NaN is a null; text, numbers, booleans or matrices as flat lists."""
+    if any(isinstance(value, list) for value in values):
+        return pa.array([None if v is None else [_known(x) for x in v] for v in values], pa.list_(pa.float64()))
+    known = [_known(value) for value in values]
+    return pa.array(known, pa.float64()) if all(value is None for value in known) else pa.array(known)
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _no_step_row(entry: LedgerEntry) -> dict[str, Any]:
+    """An iteration whose learner reports no step at all still leaves a row."""
+    return {"iteration": entry.report.iteration, "solved": False, "applied": False, **_times(entry)}
+
+
+def _step_row(step: StepRecord, entry: LedgerEntry, names: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "iteration": step.iteration,
+        "step": step.step,
+        "solved": step.solved,
+        "applied": step.applied,
+        "skip_reason": step.skip_reason,
+        "mean_norm": step.mean_norm,
+        "loss": step.loss,
+        "kl": step.kl,
+        "kl_cosine": step.kl_cosine,
+        "kl_share": step.kl_share,
+        "grad_norm": step.grad_norm,
+        "policy_version": entry.report.policy_version,
+        "eta": entry.report.eta,
+        "step_s": step.seconds,
+        **_times(entry),
+    }
+    row.update(_per_reward("active", step.active_K, names))
+    row.update(_per_reward("weight", step.weights_K, names))
+    row.update(_per_reward("coefficient", step.coefficients_K, names))
+    row.update(_solution_row(step.solution, names))
+    return row
+
+
+def _times(entry: LedgerEntry) -> dict[str, float]:
+    return {f"{stage}_s": seconds for stage, seconds in entry.timings_s.items()}
+
+
+def _per_reward(what: str, values_K: NDArray[Any], names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    return ((f"{what}_{name}", value.item()) for name, value in zip(names, values_K, strict=True))
+
+
+def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, Any]:
+    """What only a solve knows; null on the steps in between."""
+    row: dict[str, Any] = dict.fromkeys(("solver", "status"), "") | dict.fromkeys(("kkt_gap", "worst_cosine"), math.nan)
+    unknown_K = np.full(len(names), math.nan)
+    report = solution.report if solution else None
+    row.update(_per_reward("alpha_star", solution.alpha_K if solution else unknown_K, names))
+    row.update(_per_reward("alpha_ema", solution.ema_K if solution else unknown_K, names))
+    row.update(_per_reward("norm", solution.norms_K if solution else unknown_K, names))
+    row.update(_per_reward("cosine", report.cosines_K if report else unknown_K, names))
+    row.update(_per_reward("inner_product", report.inner_products_K if report else unknown_K, names))
+    row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else None
+    if report:
+        row |= {
+            "solver": report.solver,
+            "status": report.status,
+            "kkt_gap": report.kkt_gap,
+            "worst_cosine": report.worst_cosine,
+            "left": "; ".join(f"{name}: {why}" for name, why in report.left.items()),
+        }
+    return row

@@ -1,0 +1,120 @@
+"""metrics.jsonl: one JSON line per event of a run, in order, without gaps and without falling numbers.
+
+Events: `iteration`, `evaluation`, `checkpoint`, and `resume`, which marks a restart. A resumed run first drops the
+lines of what it will do again. Numbers that are not known are null.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from actors.files import write_atomically
+from actors.results import EvaluationResult, IterationResult
+from learner.types import StepRecord
+
+
+class MetricsLog:
+    """Appends to `<run>/metrics.jsonl`."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / "metrics.jsonl"
+
+    def iteration(self, result: IterationResult, elapsed_s: float) -> None:
+        """One line per iteration; `iteration` counts from 0, `done` from 1."""
+        last = result.report.steps[-1] if result.report.steps else None
+        self._append(
+            {
+                "event": "iteration",
+                "iteration": result.iteration,
+                "done": result.done,
+                "rewards": dict(result.reward_means),
+                "counts": {name: vars(counts) for name, counts in result.reward_counts.items()},
+                "alpha": dict(result.ema_alpha),
+                "applied": result.report.applied,
+                "policy_version": result.report.policy_version,
+                "eta": result.report.eta,
+                "step": None if last is None else _step(last),
+                "timings_s": dict(result.timings_s),
+                "learner_timings_s": dict(result.report.timings_s),
+                "images_per_s": result.images_per_s,
+                "controller_bytes": result.controller_bytes,
+                "elapsed_s": elapsed_s,
+            }
+        )
+
+    def evaluation(self, result: EvaluationResult, elapsed_s: float) -> None:
+        """One line per evaluation."""
+        self._append(
+            {
+                "event": "evaluation",
+                "done": result.iteration,
+                "which": result.which,
+                "means": result.means,
+                "n": result.n,
+                "failed": result.failed,
+                "seconds": result.seconds,
+                "elapsed_s": elapsed_s,
+            }
+        )
+
+    def checkpoint(self, iterations_done: int, name: str, elapsed_s: float) -> None:
+        """One line per checkpoint."""
+        self._append({"event": "checkpoint", "done": iterations_done, "name": name, "elapsed_s": elapsed_s})
+
+    def resume(self, iterations_done: int) -> float:
+        """Drops what comes after the checkpoint, marks the restart, returns the seconds the run had taken so far."""
+        lines = [line for line in self._read() if line["done"] <= iterations_done]
+        elapsed_s = max((float(line["elapsed_s"]) for line in lines), default=0.0)
+        text = "".join(_dumps(line) for line in lines)
+        write_atomically(self._path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        self._append({"event": "resume", "done": iterations_done, "elapsed_s": elapsed_s})
+        return elapsed_s
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Lines of an earlier life; one that a crash cut off is no line."""
+        if not self._path.is_file():
+            return []
+        lines = []
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return lines
+
+    def _append(self, event: Mapping[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_dumps({**event, "time": time.time()} if "time" not in event else event))
+
+
+def _step(step: StepRecord) -> dict[str, Any]:
+    """The last step's numbers, as far as they are one each."""
+    return {
+        "step": step.step,
+        "solved": step.solved,
+        "applied": step.applied,
+        "skip_reason": step.skip_reason,
+        "loss": step.loss,
+        "kl": step.kl,
+        "kl_cosine": step.kl_cosine,
+        "kl_share": step.kl_share,
+        "grad_norm": step.grad_norm,
+        "mean_norm": step.mean_norm,
+        "worst_cosine": step.solution.report.worst_cosine if step.solution else math.nan,
+    }
+
+
+def _dumps(event: Mapping[str, Any]) -> str:
+    return json.dumps(_finite(event), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null stands for both."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return value

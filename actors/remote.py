@@ -1,0 +1,136 @@
+"""The few things this room asks of Ray, behind one small face, so that everything above it is tested without Ray.
+
+It also counts the bytes that pass through the process that calls it, both ways: the controller holds references and
+small numbers, and this is where that is seen.
+"""
+
+import io
+import pickle
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import ray
+import ray.exceptions
+
+from learner.errors import UserError
+
+Actor = Any
+"""A Ray actor handle, or what stands in for one in a test."""
+Ref = Any
+"""A Ray object reference, or what stands in for one in a test. Hashable."""
+
+REF_BYTES = 28
+"""A Ray object id; what a reference costs as an argument, about."""
+
+
+class ActorLostError(Exception):
+    """The process behind a call is gone."""
+
+
+class CallFailedError(Exception):
+    """The method raised, or one of its arguments could not be fetched; the text is type and message on one line."""
+
+    def __init__(self, text: str, for_user: bool = False) -> None:
+        """`for_user`: the exception over there was a UserError. `__cause__` carries the remote traceback."""
+        super().__init__(text)
+        self.for_user = for_user
+
+
+class Remote(Protocol):
+    """Calls on actors by reference."""
+
+    bytes_moved: int
+    """Through this process, both ways, since the start."""
+
+    def call(self, actor: Actor, method: str, *args: Any, num_returns: int = 1) -> tuple[Ref, ...]:
+        """Starts a call, returns at once with one reference for each return value."""
+
+    def put(self, value: Any) -> Ref:
+        """Stores a value once for several calls."""
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+        """Those that are there, as soon as one is; none of them when the time is up."""
+
+    def get(self, ref: Ref, timeout_s: float) -> Any:
+        """The value.
+
+        Raises:
+            ActorLostError, CallFailedError, TimeoutError.
+        """
+
+    def kill(self, actor: Actor) -> None:
+        """Ends an actor at once, whatever it does."""
+
+    def now_s(self) -> float:
+        """A clock for time limits."""
+
+
+class RayRemote:
+    """:class:`Remote` on a connected Ray."""
+
+    def __init__(self) -> None:
+        self.bytes_moved = 0
+
+    def call(self, actor: Actor, method: str, *args: Any, num_returns: int = 1) -> tuple[Ref, ...]:
+        self.bytes_moved += size_of(args)
+        refs = getattr(actor, method).options(num_returns=num_returns).remote(*args)
+        return (refs,) if num_returns == 1 else tuple(refs)
+
+    def put(self, value: Any) -> Ref:
+        self.bytes_moved += size_of(value)
+        return ray.put(value)
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+        if not refs:
+            time.sleep(timeout_s)
+            return []
+        # fetch_local would copy what other nodes hold to this one.
+        first, _ = ray.wait(list(refs), num_returns=1, timeout=timeout_s, fetch_local=False)
+        if not first:
+            return []
+        ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=0, fetch_local=False)
+        return list(ready)
+
+    def get(self, ref: Ref, timeout_s: float) -> Any:
+        try:
+            value = ray.get(ref, timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError as error:
+            raise TimeoutError(f"no answer within {timeout_s:g} s") from error
+        except ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None) or error
+            raise CallFailedError(one_line(cause), isinstance(cause, UserError)) from error
+        except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+            raise ActorLostError(one_line(error)) from error
+        except ray.exceptions.RayError as error:
+            raise CallFailedError(one_line(error)) from error
+        self.bytes_moved += size_of(value)
+        return value
+
+    def kill(self, actor: Actor) -> None:
+        ray.kill(actor, no_restart=True)
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+
+def one_line(error: BaseException) -> str:
+    """`Type: text` of an exception on one line; only the text where the exception is meant for users (ValueError)."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+class _Meter(pickle.Pickler):
+    """Pickles into a buffer; references stay references."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return "x" * REF_BYTES if isinstance(obj, ray.ObjectRef) else None
+
+
+def size_of(value: Any) -> int:
+    """Bytes of a value as it would travel, references not followed."""
+    if value is None or value == ():
+        return 0
+    buffer = io.BytesIO()
+    _Meter(buffer, protocol=5).dump(value)
+    return buffer.tell()

@@ -1,0 +1,147 @@
+"""One run while it lives: what its stages share, and how it is brought up."""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from actors import evaluation, local_ray, preflight
+from actors.keeper import Keeper, ResumePoint
+from actors.ledger import Ledger
+from actors.lock import RunLock
+from actors.metrics import MetricsLog
+from actors.preflight import PromptSets
+from actors.prompts import PromptSampler
+from actors.remote import Remote
+from actors.results import Listener
+from actors.run_config import RunConfig
+from actors.stop import StopRequest
+from actors.team import Spawn, Team
+from actors.weight_sync import WeightSync
+from learner.errors import UserError
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for."""
+
+    config: RunConfig
+    run_dir: Path
+    listener: Listener
+    resume: bool
+    address: str | None
+    """Ray cluster to join."""
+
+
+@dataclass
+class Run:
+    """A run whose actors are up."""
+
+    order: Order
+    team: Team
+    prompts: PromptSets
+    sampler: PromptSampler
+    sync: WeightSync
+    keeper: Keeper
+    ledger: Ledger
+    metrics: MetricsLog
+    stop: StopRequest
+    done: int = 0
+    """Iterations done."""
+    at_boundary: bool = True
+    """Whether the learner stands between two iterations, so that a checkpoint of it means something."""
+    ema_alpha: dict[str, float] = field(default_factory=dict)
+    """By reward; 0 where never solved."""
+    elapsed_before_s: float = 0.0
+    """Of earlier lives of this run."""
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Wall time of the run, over all its lives."""
+        return self.elapsed_before_s + time.monotonic() - self.began_s
+
+
+def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: StopRequest, until: ExitStack) -> Run:
+    """Lock, files, cluster, actors, state: whatever can go wrong does so here.
+
+    Args:
+        with_ray: connect to Ray; tests with stand-ins for it do not.
+        until: takes what must be undone at the end, in reverse order.
+
+    Raises:
+        UserError: the run cannot start; everything that is wrong, as far as it can be seen at once.
+    """
+    config, began_s = order.config, time.monotonic()
+    _take_run_dir(order, until)
+    prompts = preflight.check_files(config)
+    keeper = Keeper(config.checkpoint, order.run_dir)
+    point = keeper.resume_point(prompts) if order.resume else None
+    sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)
+    if with_ray:
+        order.listener.on_stage("ray", "connecting")
+        until.enter_context(local_ray.connected(config, order.address))
+        preflight.check_cluster(config)
+    # Ray takes SIGTERM for itself when it starts; from here on it is ours.
+    until.enter_context(stop.handling())
+    team = Team(config, remote, spawn, order.listener.on_warning)
+    until.callback(team.close)
+    sync = _start(order, team, point, stop)
+    run = Run(
+        order,
+        team,
+        prompts,
+        sampler,
+        sync,
+        keeper,
+        Ledger(order.run_dir, config.reward_names),
+        MetricsLog(order.run_dir),
+        stop,
+        ema_alpha=_ema_alpha(config, point),
+        began_s=began_s,
+    )
+    if point is not None:
+        _go_on_from(run, point)
+    baseline = evaluation.read_evaluation(order.run_dir, 0, config.reward_names) if point else None
+    order.listener.on_start(config, baseline)
+    return run
+
+
+def _take_run_dir(order: Order, until: ExitStack) -> None:
+    """
+    Raises:
+        UserError: no folder, another run's, or in use.
+    """
+    if not order.run_dir.is_dir():
+        raise UserError(f"{order.run_dir} is not a folder")
+    lock = RunLock(order.run_dir)
+    warning = lock.acquire()
+    until.callback(lock.release)
+    if warning:
+        order.listener.on_warning(warning)
+    if not order.resume and (order.run_dir / "ledger").exists():
+        raise UserError(f"{order.run_dir} holds a run already; go on with it by resuming, or choose another folder")
+
+
+def _start(order: Order, team: Team, point: ResumePoint | None, stop: StopRequest) -> WeightSync:
+    """All actors up, the learner where it was, and its `old` proved to be with every rollout actor."""
+    team.start(stop.check, lambda detail: order.listener.on_stage("start", detail))
+    team.load(None if point is None else point.path, None if point is None else point.harmonizer, stop.check)
+    sync = WeightSync(team, team.learner.ready[0])
+    sync.push_old(stop.check)
+    return sync
+
+
+def _ema_alpha(config: RunConfig, point: ResumePoint | None) -> dict[str, float]:
+    shares = point.harmonizer.get("ema", []) if point else []
+    known = [0.0 if share is None else float(share) for share in shares] or [0.0] * len(config.reward_names)
+    return dict(zip(config.reward_names, known, strict=True))
+
+
+def _go_on_from(run: Run, point: ResumePoint) -> None:
+    """The run directory as it was when the checkpoint was written, and the restart marked in it."""
+    run.done = point.iterations_done
+    run.ledger.truncate_after(run.done)
+    run.keeper.drop_later_evaluations(run.done)
+    run.elapsed_before_s = run.metrics.resume(run.done)
+    run.keeper.recall(run.order.config.reward_names)
