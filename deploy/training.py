@@ -14,6 +14,7 @@ from types import FrameType
 from rich.console import Console
 
 from actors.controller import Controller
+from actors.preflight import check_files
 from actors.results import EvaluationResult, IterationResult, RunSummary
 from actors.run_config import RunConfig
 from actors.stop import RunStopped
@@ -48,6 +49,8 @@ class Order:
 
 def train_run(order: Order) -> int:
     """Train, and print the table of before and after; returns the exit code."""
+    # The controller looks again; here a broken prompt file is told before anything is written or ray is started.
+    check_files(order.recipe.config)
     say = sys.stderr if order.as_json else sys.stdout
     print(f"run directory {order.run_dir.path}", file=say, flush=True)
     try:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from deploy_helpers import Marble, Ran
+from deploy_helpers import GENEVAL_LINE, Marble, Ran
 
 from actors.run_config import RunConfig
 from deploy import cli
@@ -40,7 +40,6 @@ learner:
 checkpoint: {keep_best: 0}
 eval: {every: 0}
 """
-GENEVAL_LINE = '{"prompt": "a red circle", "tag": "single_object", "include": [{"class": "circle", "count": 1}]}\n'
 
 
 @pytest.fixture
@@ -65,6 +64,7 @@ def recipe_file(tmp_path: Path, workdir: Path) -> Path:
     folder = tmp_path / "recipe"
     for name in ("model", "clip"):
         (folder / name).mkdir(parents=True)
+    (folder / "model" / "model_index.json").write_text('{"_class_name": "StableDiffusion3Pipeline"}')
     for split in ("train", "heldout"):
         (folder / f"general_{split}.txt").write_text("".join(f"a thing number {i}\n" for i in range(8)))
         (folder / f"geneval_{split}.jsonl").write_text(GENEVAL_LINE * 8)

@@ -11,6 +11,8 @@ from actors.results import CellCounts, EvalSample, EvaluationResult, IterationRe
 from harmonizer.report import Solution, SolveReport
 from learner.types import IterationReport, StepRecord
 
+GENEVAL_LINE = '{"prompt": "a red circle", "tag": "single_object", "include": [{"class": "circle", "count": 1}]}\n'
+
 
 @dataclass(frozen=True)
 class Ran:

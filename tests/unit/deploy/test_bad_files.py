@@ -1,0 +1,167 @@
+"""Files that a recipe names and nobody can use: one line each, exit code 2, nothing written."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deploy_helpers import GENEVAL_LINE, Marble, edited, problem, tree
+
+from actors.run_config import RunConfig
+
+
+def _append(name: str, data: bytes) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        path = folder / name
+        path.write_bytes(path.read_bytes() + data)
+
+    return harm
+
+
+def _quotes(folder: Path) -> None:
+    path = folder / "general_train.txt"
+    path.write_text('a sign that says ""\n' + path.read_text())
+
+
+def _no_index(folder: Path) -> None:
+    (folder / "model" / "model_index.json").unlink()
+
+
+def _broken_index(folder: Path) -> None:
+    (folder / "model" / "model_index.json").write_text("{")
+
+
+def _too_few(folder: Path) -> None:
+    (folder / "geneval_train.jsonl").write_text(GENEVAL_LINE)
+
+
+# What was done to the files -> what the one line must say.
+HARMS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+    "empty line": (_append("general_train.txt", b"\na thing\n"), ("general_train.txt", "line 9", "empty")),
+    "held-out empty line": (_append("general_heldout.txt", b"\n\n"), ("general_heldout.txt", "line 9", "empty")),
+    "not UTF-8": (_append("general_train.txt", b"caf\xe9\n"), ("general_train.txt", "line 9", "not UTF-8", "0xe9")),
+    "no metadata": (_append("geneval_train.jsonl", b'{"prompt": "a"}\n'), ("geneval_train.jsonl", "line 9", "include")),
+    "no prompt": (_append("geneval_train.jsonl", b'{"include": []}\n'), ("geneval_train.jsonl", "line 9", "prompt")),
+    "not JSON": (_append("geneval_train.jsonl", b"a thing\n"), ("geneval_train.jsonl", "line 9", "not JSON")),
+    "empty quotes": (_quotes, ("general_train.txt", "line 1", "quoted text is empty")),
+    "too few prompts": (_too_few, ("geneval", "1 training prompts", "draws 2")),
+    "no model index": (_no_index, ("policy.base", "model_index.json")),
+    "broken model index": (_broken_index, ("policy.base", "model_index.json", "not JSON")),
+}
+
+
+@pytest.mark.parametrize(("harm", "parts"), HARMS.values(), ids=HARMS)
+def test_train_refuses(
+    recipe_file: Path, workdir: Path, marble: Marble, harm: Callable[[Path], None], parts: tuple[str, ...]
+) -> None:
+    """Before ray is started."""
+    harm(recipe_file.parent)
+    problem(marble("train", recipe_file), *parts)
+    assert not list(workdir.iterdir())
+
+
+def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: Path, marble: Marble) -> None:
+    edited(
+        recipe_file,
+        (
+            "    args: {checkpoint: ./clip, kind: clipscore}",
+            "    args: {checkpoint: ./clip, kind: clipscore}\n    when: quoted",
+        ),
+    )
+    lines = problem(marble("train", recipe_file), "rewards.align applies to none of the", "when: quoted", count=2)
+    assert "training" in lines[0]
+    assert "held-out" in lines[1]
+    assert not list(workdir.iterdir())
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-in for the cluster: nothing is there."""
+    from actors import local_ray
+    from actors.preflight import PreflightError
+    from deploy import checking
+
+    @contextmanager
+    def connected(config: RunConfig, address: str | None) -> Iterator[None]:
+        yield
+
+    def nothing(config: RunConfig) -> None:
+        raise PreflightError(["not enough CPU: asked 1, available is 0"])
+
+    monkeypatch.setattr(local_ray, "connected", connected)
+    monkeypatch.setattr(checking, "check_cluster", nothing)
+
+
+def test_check_lists_every_problem_at_once(recipe_file: Path, workdir: Path, marble: Marble, no_ray: None) -> None:
+    for name in ("empty line", "no metadata", "no model index"):
+        HARMS[name][0](recipe_file.parent)
+    before = tree(workdir.parent)
+    lines = problem(marble("check", recipe_file), count=4)
+    assert ["general_train" in lines[0], "geneval_train" in lines[1], "policy.base" in lines[2], "CPU" in lines[3]] == [
+        True
+    ] * 4
+    assert tree(workdir.parent) == before
+
+
+def test_check_as_json(recipe_file: Path, workdir: Path, marble: Marble, no_ray: None) -> None:
+    import json
+
+    ran = marble("check", recipe_file, "--json")
+    assert ran.code == 2
+    data = json.loads(ran.out)
+    assert data["ok"] is False
+    assert data["problems"] == ["not enough CPU: asked 1, available is 0"]
+    assert [role["role"] for role in data["asked"]] == [
+        "rollout",
+        "reward.align",
+        "reward.geneval",
+        "harmonizer",
+        "learner",
+    ]
+
+
+def test_check_of_a_recipe_that_does_not_load(recipe_file: Path, marble: Marble) -> None:
+    """The same lines as train's, and in JSON too."""
+    import json
+
+    ran = marble("check", recipe_file, "--set", "learner.lrr=1", "--set", "eval.evry=1", "--json")
+    assert (ran.code, len(ran.lines)) == (2, 2)
+    assert [line.removeprefix("error: ") for line in ran.lines] == json.loads(ran.out)["problems"]
+
+
+BAD_EVALS = {
+    "nothing there": (("none",), "none is neither a run directory nor a LoRA"),
+    "a LoRA without a recipe": (("l.safetensors",), "name its base, prompts and rewards with --recipe"),
+    "not a LoRA": (("l.safetensors", "--recipe", "RECIPE"), "l.safetensors is no readable safetensors file"),
+}
+
+
+@pytest.mark.parametrize(("args", "says"), BAD_EVALS.values(), ids=BAD_EVALS)
+def test_eval_refuses(recipe_file: Path, workdir: Path, marble: Marble, args: tuple[str, ...], says: str) -> None:
+    (workdir / "l.safetensors").write_bytes(b"no")
+    problem(marble("eval", *(str(recipe_file) if arg == "RECIPE" else arg for arg in args)), says)
+
+
+def test_eval_of_other_prompts(recipe_file: Path, workdir: Path, small_config: RunConfig) -> None:
+    """The format follows the name, the source follows --source or is the only one of that format."""
+    from deploy.evaluating import _other_prompts
+    from learner.errors import UserError
+
+    lines, meta = workdir / "p.txt", workdir / "p.jsonl"
+    lines.write_text("one\ntwo\n")
+    meta.write_text(GENEVAL_LINE)
+    assert [p.prompt_id for p in _other_prompts(small_config, lines, None)] == ["general/0", "general/1"]
+    assert _other_prompts(small_config, meta, None)[0].metadata["include"]
+    assert _other_prompts(small_config, lines, "geneval")[0].source == "geneval"
+    sources = small_config.prompts.sources
+    two = small_config.model_copy(
+        update={"prompts": small_config.prompts.model_copy(update={"sources": {**sources, "ocr": sources["general"]}})}
+    )
+    with pytest.raises(UserError, match="--source which of general, ocr"):
+        _other_prompts(two, lines, None)
+    with pytest.raises(UserError, match="--source orc: prompt sources are general, geneval"):
+        _other_prompts(small_config, lines, "orc")
+    with pytest.raises(UserError, match=r"wants one of \.txt, \.jsonl, \.parquet"):
+        _other_prompts(small_config, workdir / "p.csv", None)
+    with pytest.raises(UserError, match="is not a file"):
+        _other_prompts(small_config, workdir / "none.txt", None)
