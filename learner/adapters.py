@@ -26,6 +26,7 @@ from learner.noise import generator, sample_seed
 
 TRAINED = "default"
 MATRICES = ("lora_A", "lora_B")
+SHIELD = "_adapter"
 
 
 def attach(transformer: nn.Module, lora: LoraConfig, names: Sequence[str], seed: int) -> None:
@@ -42,7 +43,7 @@ def attach(transformer: nn.Module, lora: LoraConfig, names: Sequence[str], seed:
         # PEFT draws weights that are replaced below; the global generator must not notice.
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Already found a `peft_config` attribute")
-            inject_adapter_in_model(PeftLoraConfig(**config), transformer, adapter_name=name)
+            inject_adapter_in_model(PeftLoraConfig(**config), transformer, adapter_name=_inner(name))
     for parameter in transformer.parameters():
         parameter.requires_grad_(False)
     tensors = initial_tensors(transformer, lora, seed)
@@ -88,9 +89,9 @@ def using(transformer: nn.Module, name: str | None) -> Iterator[None]:
 
 
 def active(transformer: nn.Module) -> str | None:
-    """Name of the active adapter; None when adapters are off."""
-    layer = next(_layers(transformer))[1]
-    return None if layer.disable_adapters else str(layer.active_adapters[0])
+    """Name of the active adapter; None when adapters are off or there are none."""
+    found = next(_layers(transformer), None)
+    return None if found is None or found[1].disable_adapters else _outer(found[1].active_adapters[0])
 
 
 def parameters(transformer: nn.Module, name: str) -> dict[str, nn.Parameter]:
@@ -101,7 +102,7 @@ def parameters(transformer: nn.Module, name: str) -> dict[str, nn.Parameter]:
     """
     _check_name(transformer, name)
     found = {
-        f"{path}.{matrix}.weight": getattr(layer, matrix)[name].weight
+        f"{path}.{matrix}.weight": getattr(layer, matrix)[_inner(name)].weight
         for path, layer in _layers(transformer)
         for matrix in MATRICES
     }
@@ -132,7 +133,8 @@ def write(transformer: nn.Module, name: str, tensors: Mapping[str, Tensor | NDAr
             + (f"; first missing: {missing[0]}" if missing else "")
             + (f"; first unknown: {unknown[0]}" if unknown else "")
         )
-    values = {key: torch.as_tensor(value) for key, value in tensors.items()}
+    # Arrays that come out of an object store are read-only, which torch will not share.
+    values = {key: value if isinstance(value, Tensor) else torch.tensor(value) for key, value in tensors.items()}
     for key, parameter in targets.items():
         if values[key].shape != parameter.shape:
             raise ValueError(
@@ -164,9 +166,18 @@ def _layers(transformer: nn.Module) -> Iterator[tuple[str, LoraLayer]]:
     return ((path, module) for path, module in transformer.named_modules() if isinstance(module, LoraLayer))
 
 
+def _inner(name: str) -> str:
+    """PEFT keeps adapters in a ModuleDict, whose own attributes (`eval`, `train`, …) cannot be keys."""
+    return f"{name}{SHIELD}" if hasattr(nn.ModuleDict, name) else name
+
+
+def _outer(inner: str) -> str:
+    return inner.removesuffix(SHIELD)
+
+
 def _names(transformer: nn.Module) -> list[str]:
     layer = next(_layers(transformer), None)
-    return [] if layer is None else list(layer[1].lora_A)
+    return [] if layer is None else [_outer(inner) for inner in layer[1].lora_A]
 
 
 def _check_name(transformer: nn.Module, name: str) -> None:
@@ -183,7 +194,7 @@ def _switch(transformer: nn.Module, name: str | None) -> None:
     try:
         for layer in layers:
             if name is not None:
-                layer.set_adapter([name])
+                layer.set_adapter([_inner(name)])
             if layer.disable_adapters != (name is None):
                 layer.enable_adapters(name is not None)
     finally:

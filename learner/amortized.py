@@ -1,4 +1,4 @@
-"""The amortised step: the gradient of Σ_k a_k ℓ_k + β_KL KL in one backward into `.grad`, through DDP if there is one."""
+"""The amortised step: the gradient of Σ_k a_k ℓ_k + β_KL KL in one backward into `.grad`, through DDP if any."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -8,6 +8,7 @@ Letters: K rewards, N samples of the batch, T trained timesteps.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -116,7 +117,7 @@ class Learner:
             "steps": stepped - prepared,
             "publish": time.perf_counter() - stepped,
         }
-        return IterationReport(**{**vars(report), "timings_s": timings_s})
+        return replace(report, timings_s=timings_s)
 
     def adapter(self, slot: Slot) -> AdapterState:
         """A copy of an adapter, with its hash and the version of `old` it belongs to."""

@@ -47,7 +47,7 @@ def initial_noise(task: RolloutTask, latent_shape: Sequence[int]) -> Tensor:
 
 
 def timestep_slots(seed: int, iteration: int, sample_ids: Sequence[int], num_trainable: int) -> Tensor:
-    """[N, num_trainable] a permutation of the trainable timesteps per sample; update u trains columns u·T … (u+1)·T−1."""
+    """[N, num_trainable] permutations of the trainable timesteps; update u trains columns u·T to (u+1)·T − 1."""
     return torch.stack(
         [
             torch.randperm(
