@@ -17,7 +17,7 @@ class Detection:
     """In [0, 1]."""
     box_xyxy: tuple[float, float, float, float]
     """Left, top, right, bottom in pixels, right and bottom exclusive."""
-    mask_HW: NDArray[np.bool_] | None = None  # noqa: N815 (shape suffix)
+    mask_HW: NDArray[np.bool_] | None = None
     """[H, W] pixels of the object, or None when the detector gives boxes only."""
 
 

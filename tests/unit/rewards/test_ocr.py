@@ -96,7 +96,12 @@ def test_colour_order_reaches_the_engine(ocr_strict: OcrScorer, monkeypatch: pyt
     seen: list[NDArray[np.uint8]] = []
     reader = RapidOcrReader(OcrArgs())
     engine = reader._engine
-    monkeypatch.setattr(reader, "_engine", lambda image: (seen.append(image), engine(image))[1])
+
+    def spy(image: NDArray[np.uint8]) -> object:
+        seen.append(image)
+        return engine(image)
+
+    monkeypatch.setattr(reader, "_engine", spy)
     image = np.zeros((64, 64, 3), np.uint8)
     image[..., 0] = 255
     reader(image)

@@ -120,7 +120,7 @@ def test_applicable(
 
 def test_self_test_raises_the_scorers_own_error() -> None:
     class Broken(PixelScorer):
-        def __call__(self, images: Any, prompts: Any, metadata: Any) -> RewardResult:
+        def __call__(self, images_NHWC: Any, prompts: Any, metadata: Any) -> RewardResult:
             raise OSError("weights are gone")
 
     with pytest.raises(OSError, match="weights are gone"):
@@ -128,7 +128,7 @@ def test_self_test_raises_the_scorers_own_error() -> None:
 
 
 def test_self_test_of_a_failed_cell_raises_its_reason() -> None:
-    def failed(images: Any, prompts: Any, metadata: Any) -> RewardResult:
+    def failed(images_NHWC: Any, prompts: Any, metadata: Any) -> RewardResult:
         return collect([Cell.failed("no GPU")])
 
     with pytest.raises(RuntimeError, match="failed on the known image: no GPU"):
@@ -136,7 +136,7 @@ def test_self_test_of_a_failed_cell_raises_its_reason() -> None:
 
 
 def test_self_test_of_a_wrong_answer() -> None:
-    def two(images: Any, prompts: Any, metadata: Any) -> RewardResult:
+    def two(images_NHWC: Any, prompts: Any, metadata: Any) -> RewardResult:
         return from_scores([1.0, 2.0])
 
     with pytest.raises(RuntimeError, match="not one cell"):
@@ -144,7 +144,7 @@ def test_self_test_of_a_wrong_answer() -> None:
 
 
 def test_not_applicable_is_an_answer_to_the_self_test() -> None:
-    def choosy(images: Any, prompts: Any, metadata: Any) -> RewardResult:
+    def choosy(images_NHWC: Any, prompts: Any, metadata: Any) -> RewardResult:
         return collect([Cell.not_applicable("photos only")])
 
     assert self_test(choosy).states.tolist() == [State.NOT_APPLICABLE]
