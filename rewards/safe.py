@@ -30,18 +30,16 @@ def score_safely(
     applicable_N: Sequence[bool] | NDArray[np.bool_],
     evaluation: bool = False,
 ) -> RewardResult:
-    """Score those of N samples that the reward applies to; every problem ends in the cells it belongs to.
+    """Score the samples that the reward applies to; every problem ends in the cells it belongs to.
 
-    Samples it does not apply to are never shown to the scorer. When a call raises, halves are tried until the samples
-    at fault stand alone; they fail with the exception's type and text. The others are then scored once more in a batch
-    of the first call's shape, so that their scores are the same to the bit as without the failure. Scores that are not
-    finite, and answers of the wrong length or type, are failures with a reason.
+    The rest are never shown to the scorer. When a call raises, halves are tried until the samples at fault stand alone;
+    they fail with the exception's type and text. The healthy ones are then scored once more in a batch of the first
+    call's shape, so that their scores are the same to the bit as without the failure. Scores that are not finite, and
+    answers of the wrong length or type, are failures with a reason.
 
     Args:
         scorer: any scorer, trusted with nothing.
-        images_NHWC: uint8 [N, H, W, 3].
-        prompts: [N].
-        metadata: [N].
+        images_NHWC: uint8 [N, H, W, 3], with their prompts and metadata.
         applicable_N: [N] true where the reward applies.
         evaluation: ask for the reported figure in place of the training score.
 

@@ -1,7 +1,7 @@
 """Text targets and the two matching rules, by hand."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.matching import MatchRule, edit_distance, match, published_match, quoted_text, strict_match, text_target
@@ -86,6 +86,7 @@ def test_an_empty_target_has_no_score(rule: MatchRule) -> None:
         match(rule, "abc", "  ")
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(read=words, target=targets)
 def test_rules_stay_in_range_and_one_is_exact(read: str, target: str) -> None:
     clean_read, clean_target = read.replace(" ", ""), target.replace(" ", "")
@@ -94,6 +95,7 @@ def test_rules_stay_in_range_and_one_is_exact(read: str, target: str) -> None:
     assert (strict_match(read, target) == 1.0) == (clean_read == clean_target)
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(a=words, b=words, c=words)
 def test_edit_distance_is_a_metric(a: str, b: str, c: str) -> None:
     assert edit_distance(a, c) <= edit_distance(a, b) + edit_distance(b, c)
