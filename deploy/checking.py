@@ -72,7 +72,9 @@ def _go_on() -> None:
 
 
 def _say(detail: str) -> None:
-    print(f"starting actors: {detail}", file=sys.stderr, end="\r" if sys.stderr.isatty() else "\n")
+    # Only for eyes: whoever reads standard error by lines gets the problems and nothing else.
+    if sys.stderr.isatty():
+        print(f"\x1b[2Kstarting actors: {detail}", file=sys.stderr, end="\r", flush=True)
 
 
 def _tell(path: Path, problems: list[str], asked: Sequence[Asked], vitals: Sequence[ActorVitals], as_json: bool) -> int:

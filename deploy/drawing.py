@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.errors import loading
+from deploy.libraries import quiet
 from deploy.recipe import RECIPES, load_recipe
 from deploy.rundir import RunDir, last_checkpoint, load_run
 from learner.config import LoraConfig, PolicyConfig, SamplingConfig
@@ -94,6 +95,7 @@ def load(look: Look, device: str | None) -> Any:
     Raises:
         UserError: the base or the LoRA cannot be loaded.
     """
+    quiet()
     import torch
 
     from learner.policy import Policy

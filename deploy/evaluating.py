@@ -16,6 +16,7 @@ from actors.run_config import RunConfig
 from deploy.drawing import lora_of, owning_run, with_lora
 from deploy.errors import ProblemsError
 from deploy.files import to_json
+from deploy.libraries import quiet
 from deploy.recipe import load_recipe
 from deploy.rundir import RunDir, load_run
 from learner.errors import UserError
@@ -146,6 +147,7 @@ def _go_on() -> None:
 
 def push(team: "Team", lora: Path) -> None:
     """Put a LoRA into every rollout actor, proved by its hash there."""
+    quiet()
     from actors.crew import Standing
     from learner.adapters import hash_tensors
     from learner.export import load_lora

@@ -165,7 +165,7 @@ def test_it_is_neither_overwritten_nor_resumed_with_another_recipe(trained: Path
 def test_generate_draws_with_the_runs_lora(trained: Path, place: Path) -> None:
     for name, args in (("with.png", ("--run", trained)), ("without.png", ("--recipe", "recipe.yaml"))):
         done = marble(place, "generate", "a cat", *args, "--seed", 3, "-o", name)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, ""), "libraries keep their advice to themselves"
     assert (place / "with.png").read_bytes() != (place / "without.png").read_bytes()
 
 
@@ -184,7 +184,7 @@ def test_check_finds_nothing_wrong_or_everything(place: Path) -> None:
     assert good.returncode == 0, good.stderr
     data = json.loads(good.stdout)
     assert data["ok"]
-    assert {actor["name"] for actor in data["actors"]} >= {"rollout-0", "reward.red-0", "learner-0"}
+    assert {actor["name"] for actor in data["actors"]} == {"rollout-0", "reward.red-0", "reward.blue-0"}
     broken = marble(
         place, "check", "recipe.yaml", "--set", "rewards.red.args={index: 9}", "--set", "rewards.blue.args={x: 1}"
     )

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +16,7 @@ from actors.results import Listener, RewardSummary, RunSummary
 from actors.run_config import RunConfig
 from actors.stop import RunStopped
 from deploy import rundir, strict_yaml, training
+from deploy.paths import ROOT
 from learner import checkpoint
 from learner.errors import UserError
 
@@ -318,3 +321,10 @@ def test_the_display_of_a_terminal(
     monkeypatch.setattr(training, "LiveListener", lambda *args: made.append(real(*args)) or made[-1])
     assert marble("train", recipe_file).code == 0
     assert len(made) == 1
+
+
+def test_the_driver_of_a_new_run_loads_no_torch() -> None:
+    """Row 28: what is never imported cannot initialise CUDA."""
+    code = "import sys, deploy.training, deploy.checking; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,103 @@
+"""`ray job submit`: progress as plain lines, `ray job stop` ends it cleanly, --resume goes on."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_commands import ROOT, TIMEOUT_S, environment, orphans, place
+
+__all__ = ["place"]  # a fixture
+
+RAY = Path(sys.executable).with_name("ray")
+pytestmark = pytest.mark.slow
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def dashboard(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a head node of our own; other clusters of this machine are left alone (`ray stop` would end them)."""
+    port, http = free_port(), free_port()
+    # Ray's sockets have paths of at most 107 characters.
+    temp = tmp_path_factory.getbasetemp().parent / f"r{os.getpid()}"
+    env = environment(place) | {"HOME": str(place / "home"), "RAY_USAGE_STATS_ENABLED": "0"}
+    arguments = ["--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=true"]
+    arguments += [f"--dashboard-port={http}", "--dashboard-agent-listen-port=0", f"--temp-dir={temp}"]
+    (place / "home").mkdir(exist_ok=True)
+    with (place / "head.log").open("w") as log:
+        head = subprocess.Popen(
+            [RAY, "start", *arguments], cwd=place, env=env, stdout=log, stderr=log, start_new_session=True
+        )
+        address = f"http://127.0.0.1:{http}"
+        wait_until_up(address, head, place / "head.log")
+        yield address
+        head.terminate()
+        head.wait(60)
+
+
+def wait_until_up(address: str, head: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        assert head.poll() is None, log.read_text()
+        if ray_job(address, "list").returncode == 0:
+            return
+        time.sleep(1)
+    raise AssertionError(log.read_text())
+
+
+def ray_job(address: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [RAY, "job", args[0], "--address", address, *args[1:]],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def submit(address: str, place: Path, name: str, *args: str) -> "subprocess.Popen[str]":
+    """`ray job submit --working-dir CLONE -- python -m deploy.cli train ...`, streaming its output."""
+    command = [RAY, "job", "submit", "--address", address, "--working-dir", ROOT, "--submission-id", name]
+    command += ["--", sys.executable, "-m", "deploy.cli", "train", str(place / "recipe.yaml"), *args]
+    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_submit_stop_and_resume(place: Path, dashboard: str) -> None:
+    sets = ("--set", "run.iterations=8", "--set", "run.name=job")
+    process = submit(dashboard, place, "first", *sets)
+    assert process.stdout is not None
+    seen: list[str] = []
+    for line in process.stdout:
+        seen.append(line)
+        if "iteration 2/8" in line:
+            break
+    assert "iteration 2/8" in seen[-1], "".join(seen)
+    assert ray_job(dashboard, "stop", "first").returncode == 0
+    process.communicate(timeout=TIMEOUT_S)
+
+    run = place / "home" / "marble" / "runs" / "job"
+    assert (run / "config.yaml").is_file(), "a job's runs lie in the home, not in Ray's copy of the clone"
+    deadline_s = time.monotonic() + 60
+    while (run / "run.lock").exists() and time.monotonic() < deadline_s:
+        time.sleep(0.5)
+    assert not (run / "run.lock").exists(), "ended cleanly"
+    assert not [line for line in orphans(place) if re.search(r"ray::(RolloutActor|LearnerWorker|ScorerActor)", line)]
+
+    process = submit(dashboard, place, "second", *sets, "--resume")
+    out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, out
+    assert "iteration 8/8" in out
+    assert not re.search(r"iteration 1/8", out)
+    assert "difference/s.e." in out
+    assert json.loads((run / "summary.json").read_text())["iterations"] == 8
