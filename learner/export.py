@@ -22,6 +22,7 @@ from learner.errors import UserError
 FILE_NAME = "pytorch_lora_weights.safetensors"
 """What `load_lora_weights(folder)` looks for."""
 PREFIX = "transformer."
+METADATA = "__metadata__"
 METADATA_KEY = "lora_adapter_metadata"
 A, B = ".lora_A.weight", ".lora_B.weight"
 
@@ -67,8 +68,22 @@ def save_lora(
         fresh,
         metadata=metadata,
     )
+    _sort_metadata(fresh)
     fresh.replace(file)
     return file
+
+
+def _sort_metadata(file: Path) -> None:
+    """Put the metadata in order: safetensors writes it as its hash map happens to lie, and equal LoRAs would differ."""
+    with file.open("r+b") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(length))
+        header = {METADATA: dict(sorted(header.pop(METADATA).items())), **header}
+        ordered = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(length)
+        if len(ordered) != length:
+            raise RuntimeError(f"{file}: the header is {len(ordered)} bytes in order, {length} before")
+        opened.seek(8)
+        opened.write(ordered)
 
 
 def load_lora(path: Path | str) -> LoadedLora:

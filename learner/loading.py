@@ -24,6 +24,7 @@ MODELS: Mapping[str, type[Any]] = {
     "text_encoder_2": CLIPTextModelWithProjection,
     "text_encoder_3": T5EncoderModel,
 }
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "spiece.model")
 TEXT = ("text_encoder", "text_encoder_2", "text_encoder_3", "tokenizer", "tokenizer_2", "tokenizer_3")
 
 
@@ -40,6 +41,7 @@ def load_pipeline(config: PolicyConfig, with_vae: bool, with_text: bool) -> Stab
     dtype = getattr(torch, config.dtype)
     absent = {"image_encoder", "feature_extractor", *(() if with_vae else ("vae",)), *(() if with_text else TEXT)}
     absent |= {name for name, value in index.items() if isinstance(value, list | tuple) and value[0] is None}
+    _check_tokenizers(Path(config.base), {name for name in TEXT if name.startswith("tokenizer")} - absent)
     with _quiet(), _one_line(config.base, "the pipeline"):
         models = {name: _load_model(name, config, dtype) for name in MODELS if name not in absent}
         parts = {**models, **dict.fromkeys(absent & {*MODELS, *TEXT})}
@@ -57,7 +59,7 @@ def _model_index(config: PolicyConfig) -> Mapping[str, Any]:
         if not (folder / "model_index.json").is_file():
             raise PolicyError(f"policy.base: {base} is no folder in diffusers' format: it has no model_index.json")
     # "tinyworld/weights" looks like a hub id too; only ask the network when its first part is not a folder here.
-    elif not HUB_ID.fullmatch(base) or folder.parts[0] in (".", "..") or Path(folder.parts[0]).exists():
+    elif not HUB_ID.fullmatch(base) or base.startswith(".") or Path(folder.parts[0]).exists():
         raise PolicyError(f"policy.base: there is no folder {base}")
     with _quiet(), _one_line(base, "model_index.json"):
         index = StableDiffusion3Pipeline.load_config(base, revision=config.revision)
@@ -67,6 +69,13 @@ def _model_index(config: PolicyConfig) -> Mapping[str, Any]:
     if not isinstance(transformer, list | tuple) or transformer[1] != SD3Transformer2DModel.__name__:
         raise PolicyError(f"policy.base: {base} has transformer {transformer}, expected SD3Transformer2DModel")
     return dict(index)
+
+
+def _check_tokenizers(folder: Path, names: set[str]) -> None:
+    """transformers makes a tokenizer without words, silently, when its files are missing."""
+    for name in sorted(names) if folder.is_dir() else ():
+        if not any((folder / name / file).is_file() for file in TOKENIZER_FILES):
+            raise PolicyError(f"policy.base: {folder}: {name} has none of {', '.join(TOKENIZER_FILES)}")
 
 
 def _load_model(name: str, config: PolicyConfig, dtype: torch.dtype) -> Any:
