@@ -65,7 +65,8 @@ def build_vae() -> AutoencoderKL:
         block_out_channels=channels,
         layers_per_block=1,
         latent_channels=16,
-        norm_num_groups=8,
+        # Few channels a group: with one channel a group, normalisation would wipe out flat colours.
+        norm_num_groups=2,
         sample_size=SIZE,
         scaling_factor=1.0,
         shift_factor=0.0,

@@ -1,4 +1,4 @@
-"""The world: splits share nothing, captions fit, rendering is deterministic, prompt files are what the script writes."""
+"""The world: splits share nothing, rendering is deterministic, prompt files are what the script writes."""
 
 import hashlib
 import json
@@ -52,12 +52,9 @@ def test_splits_share_no_text_and_no_combination(files: dict[tuple[str, Split], 
 
 
 def test_splits_share_no_coloured_shape(files: dict[tuple[str, Split], list[Prompt]]) -> None:
-    by_split = {
-        split: {
-            thing for (_, s), prompts in files.items() if s == split for p in prompts for thing in p.things if thing[1]
-        }
-        for split in SIZES
-    }
+    by_split: dict[str, set[tuple[str, str | None]]] = {split: set() for split in SIZES}
+    for (_, split), prompts in files.items():
+        by_split[split] |= {thing for prompt in prompts for thing in prompt.things if thing[1]}
     assert not by_split["train"] & by_split["heldout"]
 
 
@@ -65,7 +62,7 @@ def test_splits_share_no_coloured_shape(files: dict[tuple[str, Split], list[Prom
 def test_generated_scenes_keep_to_their_split(split: Split) -> None:
     other: Split = "heldout" if split == "train" else "train"
     rng = np.random.default_rng(0)
-    coloured = {thing for thing in _things(rng, other)}
+    coloured = _things(rng, other)
     for _ in range(600):
         scene = realise(sample_prompt(rng, SOURCES[int(rng.integers(3))], split), rng, split)
         assert not {(item.shape, item.color) for item in scene.items} & coloured
@@ -92,7 +89,7 @@ def test_geneval_metadata_follows_the_public_format() -> None:
     assert position.caption.endswith(f"{first[0]} {relation} a {second[0]}")
     for tag in GENEVAL_TAGS:
         metadata = sample_geneval(rng, "heldout", tag).metadata
-        assert list(metadata)[0] == "tag"
+        assert next(iter(metadata)) == "tag"
         assert list(metadata)[-1] == "prompt"
         assert json.loads(json.dumps(metadata)) == metadata
 

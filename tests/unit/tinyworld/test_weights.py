@@ -1,0 +1,50 @@
+"""The shipped weights: complete, small, fp16, loadable by the classes they are made for."""
+
+import json
+
+import pytest
+from safetensors import safe_open
+from transformers import CLIPModel
+
+from tinyworld.manifest import MANIFEST, MAX_BYTES, describe
+from tinyworld.pipeline import SCORERS, WEIGHTS, build_clip, build_pipeline, load_pipeline
+
+MEBIBYTE = 1024 * 1024
+LIMITS = {
+    "pipeline/transformer": 17 * MEBIBYTE,
+    "pipeline/vae": 1.4 * MEBIBYTE,
+    **dict.fromkeys(SCORERS, 3 * MEBIBYTE),
+}
+
+
+def test_manifest_names_every_file_and_its_hash() -> None:
+    assert json.loads(MANIFEST.read_text(encoding="utf-8")) == describe(WEIGHTS)
+
+
+def test_weights_are_small() -> None:
+    files = describe(WEIGHTS)
+    sizes = {part: sum(int(e["bytes"]) for name, e in files.items() if name.startswith(part)) for part in LIMITS}
+    assert {part: size for part, size in sizes.items() if size > LIMITS[part]} == {}
+    assert sum(int(entry["bytes"]) for entry in files.values()) <= MAX_BYTES
+
+
+def test_weights_are_stored_as_fp16() -> None:
+    for path in WEIGHTS.rglob("*.safetensors"):
+        with safe_open(path, "pt") as tensors:
+            assert {tensors.get_slice(key).get_dtype() for key in tensors.keys()} == {"F16"}, path.name  # noqa: SIM118
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own deprecations; what is tested here are names and shapes
+def test_folders_hold_what_the_code_builds() -> None:
+    loaded, built = load_pipeline(WEIGHTS / "pipeline"), build_pipeline(0)
+    for part in ("transformer", "vae", "text_encoder", "text_encoder_2"):
+        shapes = [{k: v.shape for k, v in getattr(p, part).state_dict().items()} for p in (loaded, built)]
+        assert shapes[0] == shapes[1]
+    assert loaded.scheduler.config.shift == 3.0
+    assert loaded.text_encoder_3 is None
+    for name in SCORERS:
+        shapes = [
+            {k: v.shape for k, v in model.state_dict().items()}
+            for model in (CLIPModel.from_pretrained(WEIGHTS / name), build_clip(0))
+        ]
+        assert shapes[0] == shapes[1]
