@@ -65,8 +65,7 @@ def _build(data: dict[str, Any], path: Path, set_paths: Sequence[schema.Path], s
     located, missing = _locate(data, path, set_paths, search)
     problems = [*_not_finite(data), *_invalid(data), *missing]
     if problems:
-        lines = [f"{_where(at, path, set_paths)}: {schema.dotted(at)}: {why}" for at, why in problems]
-        raise ProblemsError([line.replace(": : ", ": ") for line in lines])
+        raise ProblemsError([": ".join(_said(problem, path, set_paths)) for problem in problems])
     config = RunConfig.model_validate_json(json.dumps(located), strict=True)
     return Recipe(config, to_data(config))
 
@@ -86,6 +85,12 @@ def _locate(
         else:
             data = paths.replace(data, found.at, absolute)
     return data, missing
+
+
+def _said(problem: Problem, path: Path, set_paths: Sequence[schema.Path]) -> tuple[str, ...]:
+    """What to blame, the key path unless it is the whole recipe, and what is wrong."""
+    at, why = problem
+    return (_where(at, path, set_paths), schema.dotted(at), why) if at else (str(path), why)
 
 
 def _where(at: schema.Path, path: Path, set_paths: Sequence[schema.Path]) -> str:
