@@ -65,8 +65,8 @@ def draw_batch(policy: Policy, rewards: dict[str, Score], index: int, rng: np.ra
     """``GROUPS_A_SOURCE`` training prompts of each source, ``IMAGES_A_GROUP`` pictures each, scored."""
     chosen = []
     for source in SOURCES:
-        prompts = read_prompts(source, "train")
-        chosen += [(source, *prompts[i]) for i in rng.choice(len(prompts), GROUPS_A_SOURCE, replace=False)]
+        known = read_prompts(source, "train")
+        chosen += [(source, *known[i]) for i in rng.choice(len(known), GROUPS_A_SOURCE, replace=False)]
     latents, images = [], []
     for group, (_, prompt, _) in enumerate(chosen):
         ids = np.arange(IMAGES_A_GROUP) + group * IMAGES_A_GROUP
@@ -75,8 +75,10 @@ def draw_batch(policy: Policy, rewards: dict[str, Score], index: int, rng: np.ra
         latents.append(x0)
         images.append(pictures)
     rows = [row for row in chosen for _ in range(IMAGES_A_GROUP)]
-    sources, prompts, metadata = (list(column) for column in zip(*rows, strict=True))
-    scores, states = _score_all(rewards, np.concatenate(images), sources, prompts, metadata)
+    prompts = [prompt for _, prompt, _ in rows]
+    scores, states = _score_all(
+        rewards, np.concatenate(images), [row[0] for row in rows], prompts, [row[2] for row in rows]
+    )
     groups = np.repeat(np.arange(len(chosen)), IMAGES_A_GROUP)
     return Batch(prompts, groups, torch.cat(latents), scores, states)
 

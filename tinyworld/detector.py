@@ -150,7 +150,7 @@ def _templates() -> NDArray[np.float32]:
     grids = []
     for shape in SHAPES:
         drawn = shape_mask(Item(shape, COLORS[0], SIZE / 2, SIZE / 2, 12.0)).reduce(OVERSAMPLE)
-        grids.append(_to_grid(np.asarray(drawn, dtype=np.float32) / 255))
+        grids.append(_to_grid((np.asarray(drawn) / 255).astype(np.float32)))
     return np.stack(grids)
 
 
@@ -169,8 +169,7 @@ def _core_color(image: NDArray[np.uint8], found: Detection) -> NDArray[np.float3
 @lru_cache
 def _palette_hues() -> NDArray[np.float32]:
     """Hue of each colour in turns; black has none and gets NaN."""
-    rgb = np.array([tone(color, 0.5) for color in COLORS], dtype=np.float32) / 255
-    hues = _hues(rgb)
+    hues = _hues((np.array([tone(color, 0.5) for color in COLORS]) / 255).astype(np.float32))
     hues[COLORS.index("black")] = np.nan
     return hues
 

@@ -14,6 +14,8 @@ import torch
 from diffusers import StableDiffusion3Pipeline
 from PIL import Image
 
+from rewards.geneval import GenevalScorer
+from rewards.ocr import OcrScorer
 from tinyworld.base import draw, geneval_scorer, load_checkpoint, ocr_scorer, read_prompts
 from tinyworld.loop import WORK
 from tinyworld.pipeline import WEIGHTS, load_pipeline
@@ -33,7 +35,7 @@ def evaluate(
         "geneval": lambda _, metadata: str(metadata["tag"]),
         "ocr": lambda caption, _: f"{len(caption.split(chr(34))[1])} glyphs",
     }
-    scorers = {"geneval": geneval_scorer(), "ocr": ocr_scorer()}
+    scorers: dict[str, GenevalScorer | OcrScorer] = {"geneval": geneval_scorer(), "ocr": ocr_scorer()}
     result = {}
     for source, group in groups.items():
         prompts = [p for p in read_prompts(source, split)[:limit] for _ in range(samples)]

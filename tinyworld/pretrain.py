@@ -1,6 +1,7 @@
 """Makes every weight of the tiny world: ``python -m tinyworld.pretrain [--stage NAME] [--seed N] [--threads N]``.
 
 Stages: vae, then transformer with both text encoders, for ``weights/pipeline``; clip, then pickscore and hpsv2.
+On a busy machine set OMP_WAIT_POLICY=PASSIVE: threads that spin while they wait for others cost a tenfold slowdown.
 Each is seeded, resumes from its last checkpoint (one a minute) and can be run alone; ``--fresh`` starts it over.
 ``random`` writes untrained weights of the same form.
 """
