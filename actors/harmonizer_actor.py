@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from actors.config import RoleConfig
 from actors.process import Started
-from actors.remote import Actor, RayRemote, Remote
+from actors.remote import Actor, Remote
 from actors.results import ActorVitals
 from harmonizer.config import HarmonizerConfig
 from harmonizer.report import Plan, Solution
@@ -72,10 +72,9 @@ class HarmonizerActor:
 class RemoteHarmonizer:
     """learner.types.HarmonizerClient whose harmonizer lives in the actor."""
 
-    def __init__(self, actor: Actor, timeout_s: float, remote: Remote | None = None) -> None:
+    def __init__(self, actor: Actor, timeout_s: float, remote: Remote) -> None:
         """`timeout_s` is for one call."""
-        self._actor, self._timeout_s = actor, timeout_s
-        self._remote = remote or RayRemote()
+        self._actor, self._timeout_s, self._remote = actor, timeout_s, remote
 
     def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
         """Whether this step solves, or its weights.

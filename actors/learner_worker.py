@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from actors.config import LearnerGroupConfig
-from actors.harmonizer_actor import RemoteHarmonizer
 from actors.process import Started, device_of
-from actors.remote import Actor
 from actors.results import ActorVitals
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
-from learner.types import AdapterState, IterationReport, Latents, TrainBatch
+from learner.types import AdapterState, HarmonizerClient, IterationReport, Latents, TrainBatch
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,6 @@ class LearnerSpec:
     seed: int
     max_staleness: int
     rank: int
-    harmonizer_timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ class RankDone:
 class LearnerWorker:
     """A :class:`learner.learner.Learner` and its place in the process group."""
 
-    def __init__(self, spec: LearnerSpec, harmonizer: Actor) -> None:
+    def __init__(self, spec: LearnerSpec, harmonizer: HarmonizerClient) -> None:
         self._spec, self._harmonizer = spec, harmonizer
         self._started = Started(f"learner rank {spec.rank}", spec.name, spec.role.threads)
         self._learner: Any = None
@@ -91,7 +88,7 @@ class LearnerWorker:
                 spec.reward_names,
                 spec.num_samples,
                 spec.seed,
-                RemoteHarmonizer(self._harmonizer, spec.harmonizer_timeout_s),
+                self._harmonizer,
                 rank=spec.rank,
                 world_size=spec.role.replicas,
                 device=device_of(spec.role),

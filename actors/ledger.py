@@ -100,28 +100,19 @@ def sample_columns(iteration: int, entry: LedgerEntry, names: Sequence[str]) -> 
 def step_columns(entry: LedgerEntry, names: Sequence[str]) -> dict[str, pa.Array]:
     """One row per optimizer step of the iteration."""
     rows = [_step_row(step, entry, names) for step in entry.report.steps]
-    if not rows:
-        rows = [_no_step_row(entry)]
-    # Named columns in a fixed order, whatever a single row knows.
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return {key: _column([row.get(key) for row in rows]) for key in keys}
+    return {key: _column([row[key] for row in rows]) for key in (rows[0] if rows else ())}
 
 
 def _column(values: list[Any]) -> pa.Array:
     """A column in which a NaN is a null; text, numbers, booleans or matrices as flat lists."""
-    if any(isinstance(value, list) for value in values):
-        return pa.array([None if v is None else [_known(x) for x in v] for v in values], pa.list_(pa.float64()))
+    if isinstance(values[0], list):
+        return pa.array([[_known(x) for x in value] for value in values], pa.list_(pa.float64()))
     known = [_known(value) for value in values]
     return pa.array(known, pa.float64()) if all(value is None for value in known) else pa.array(known)
 
 
 def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _no_step_row(entry: LedgerEntry) -> dict[str, Any]:
-    """An iteration whose learner reports no step at all still leaves a row."""
-    return {"iteration": entry.report.iteration, "solved": False, "applied": False, **_times(entry)}
 
 
 def _step_row(step: StepRecord, entry: LedgerEntry, names: Sequence[str]) -> dict[str, Any]:
@@ -158,8 +149,8 @@ def _per_reward(what: str, values_K: NDArray[Any], names: Sequence[str]) -> Iter
 
 
 def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, Any]:
-    """What only a solve knows; null on the steps in between."""
-    row: dict[str, Any] = dict.fromkeys(("solver", "status"), "") | dict.fromkeys(("kkt_gap", "worst_cosine"), math.nan)
+    """What only a solve knows; null or empty on the steps in between. The cosine matrix is [K, K], row by row."""
+    row: dict[str, Any] = {}
     unknown_K = np.full(len(names), math.nan)
     report = solution.report if solution else None
     row.update(_per_reward("alpha_star", solution.alpha_K if solution else unknown_K, names))
@@ -167,13 +158,8 @@ def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, 
     row.update(_per_reward("norm", solution.norms_K if solution else unknown_K, names))
     row.update(_per_reward("cosine", report.cosines_K if report else unknown_K, names))
     row.update(_per_reward("inner_product", report.inner_products_K if report else unknown_K, names))
-    row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else None
-    if report:
-        row |= {
-            "solver": report.solver,
-            "status": report.status,
-            "kkt_gap": report.kkt_gap,
-            "worst_cosine": report.worst_cosine,
-            "left": "; ".join(f"{name}: {why}" for name, why in report.left.items()),
-        }
+    row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else []
+    row["solver"], row["status"] = (report.solver, report.status) if report else ("", "")
+    row["left"] = "; ".join(f"{name}: {why}" for name, why in report.left.items()) if report else ""
+    row["kkt_gap"], row["worst_cosine"] = (report.kkt_gap, report.worst_cosine) if report else (math.nan, math.nan)
     return row

@@ -129,7 +129,7 @@ class _Meter(pickle.Pickler):
 
 def size_of(value: Any) -> int:
     """Bytes of a value as it would travel, references not followed."""
-    if value is None or value == ():
+    if value is None or (isinstance(value, tuple) and not value):
         return 0
     buffer = io.BytesIO()
     _Meter(buffer, protocol=5).dump(value)

@@ -4,6 +4,7 @@ Letters: N samples of one task, H, W pixels, C, h, w latent channels and size.
 """
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,7 +20,8 @@ from learner.types import AdapterState, Latents, RolloutTask
 
 Slot = Literal["old", "eval"]
 """`old` draws training batches, `eval` held-out images; None in their place is the base model."""
-SLOTS: tuple[Slot, ...] = ("old", "eval")
+ADAPTER_OF: Mapping[Slot, str] = {"old": "old", "eval": "evaluation"}
+"""Adapter behind each slot; torch modules have an attribute `eval`, so no adapter can be called that."""
 BASE_HASH = "base"
 """Stands for a policy hash where no adapter drew the images."""
 
@@ -76,7 +78,9 @@ class RolloutActor:
         with self._started:
             from learner.policy import Policy
 
-            self._policy = Policy.load(self._spec.policy, SLOTS, device_of(self._spec.role), self._spec.seed)
+            self._policy = Policy.load(
+                self._spec.policy, tuple(ADAPTER_OF.values()), device_of(self._spec.role), self._spec.seed
+            )
             if self._spec.policy.init_lora is not None:
                 self._held["eval"] = self._as_loaded()
         return self._started.vitals
@@ -85,7 +89,7 @@ class RolloutActor:
         """The LoRA a run starts from stands in both slots; the evaluation before training draws with it."""
         from learner import adapters
 
-        tensors = adapters.read(self._policy.transformer, "eval")
+        tensors = adapters.read(self._policy.transformer, ADAPTER_OF["eval"])
         return Loaded("eval", 0, adapters.hash_tensors(tensors), len(tensors))
 
     def load_adapter(self, slot: Slot, state: AdapterState, num_expected: int) -> Loaded:
@@ -101,7 +105,7 @@ class RolloutActor:
 
         transformer = self._policy.transformer
         try:
-            count = adapters.write(transformer, slot, dict(state.tensors))
+            count = adapters.write(transformer, ADAPTER_OF[slot], dict(state.tensors))
         except ValueError as error:
             raise UserError(f"{self._spec.name}: the pushed adapter does not fit: {error}") from error
         targets = adapters.num_target_modules(transformer)
@@ -110,7 +114,7 @@ class RolloutActor:
                 f"{self._spec.name}: the push bound {count} LoRA tensors; the learner trains {num_expected} "
                 f"and {targets} target modules here take {2 * targets}"
             )
-        found = adapters.hash_tensors(adapters.read(transformer, slot))
+        found = adapters.hash_tensors(adapters.read(transformer, ADAPTER_OF[slot]))
         if found != state.hash:
             raise UserError(
                 f"{self._spec.name}: adapter {slot} reads back as {found[:12]}, pushed was {state.hash[:12]}"
@@ -133,7 +137,7 @@ class RolloutActor:
 
         began = time.monotonic()
         policy = Loaded("eval", 0, BASE_HASH, 0) if slot is None else self._held[slot]
-        with adapters.using(self._policy.transformer, slot):
+        with adapters.using(self._policy.transformer, slot and ADAPTER_OF[slot]):
             x0_NChw, images_NHWC = sample(self._policy, task, sampling)
         latents = None
         if task.purpose == "train":

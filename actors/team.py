@@ -9,7 +9,7 @@ import ray
 
 from actors.config import RoleConfig
 from actors.crew import Crew, Standing
-from actors.harmonizer_actor import HarmonizerActor, HarmonizerSpec
+from actors.harmonizer_actor import HarmonizerActor, HarmonizerSpec, RemoteHarmonizer
 from actors.learner_group import LearnerGroup
 from actors.learner_worker import LearnerSpec, LearnerWorker
 from actors.pool import RewardPool, ScorerActor, ScorerSpec
@@ -118,6 +118,7 @@ class Team:
         config = self._config
         harmonizer_spec = HarmonizerSpec("harmonizer", config.actors.harmonizer, config.harmonizer, config.reward_names)
         harmonizer = self._spawn(HarmonizerActor, config.actors.harmonizer, "harmonizer", (harmonizer_spec,))
+        client = RemoteHarmonizer(harmonizer, HARMONIZER_TIMEOUT_S, self.remote)
 
         def spawn_rank(rank: int) -> Actor:
             spec = LearnerSpec(
@@ -131,9 +132,8 @@ class Team:
                 seed=config.run.seed,
                 max_staleness=config.controller.max_staleness,
                 rank=rank,
-                harmonizer_timeout_s=HARMONIZER_TIMEOUT_S,
             )
-            return self._spawn(LearnerWorker, config.actors.learner, spec.name, (spec, harmonizer))
+            return self._spawn(LearnerWorker, config.actors.learner, spec.name, (spec, client))
 
         self.learner.begin_start(harmonizer, spawn_rank)
 

@@ -81,12 +81,12 @@ class WeightSync:
 
     def push_old(self, check: Callable[[], None]) -> None:
         """Puts the published `old` into every rollout actor and waits for the proof."""
-        self._push("old", self._team.learner.adapter("old"), _verify(self._num_tensors, self.published), check)
+        self._push("old", self._team.learner.adapter("old"), verifier(self._num_tensors, self.published), check)
 
     def push_eval(self, check: Callable[[], None]) -> None:
         """Puts the EMA of the trained adapter beside it, for evaluation."""
         # Its hash is checked in the actor against what was pushed; no rule says which one it must be.
-        self._push("eval", self._team.learner.adapter("ema"), _verify(self._num_tensors, None), check)
+        self._push("eval", self._team.learner.adapter("ema"), verifier(self._num_tensors, None), check)
 
     def after(self, report: IterationReport, lr: float, check: Callable[[], None]) -> bool:
         """Publishes what an iteration left behind, if anything; returns whether it did.
@@ -117,7 +117,7 @@ class WeightSync:
         self._team.settle(check)
 
 
-def _verify(num_tensors: int, published: Published | None) -> Callable[[Any], None]:
+def verifier(num_tensors: int, published: Published | None) -> Callable[[Any], None]:
     """Judges one actor's proof of a push."""
 
     def verify(loaded: Loaded) -> None:

@@ -1,0 +1,79 @@
+"""A run small enough for tests: a random SD3 pipeline of 32x32 pixels, two prompt sources, cheap scorers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from actors.controller import SilentListener
+from actors.results import EvaluationResult, IterationResult
+from actors.run_config import RunConfig
+
+SCORERS = "tests.integration.fake_scorers"
+
+
+def write_prompts(folder: Path) -> dict[str, Any]:
+    """Files of two sources; returns their configuration."""
+    folder.mkdir(parents=True, exist_ok=True)
+    # The tiny tokenizers have one token per character and room for six.
+    plain = [f"{colour} {thing}" for colour in ("red", "tan", "sky", "ash", "jet", "sea") for thing in ("cat", "dog")]
+    signs = [f'a "{text}"' for text in ("AB", "CD", "EF", "GH", "IJ", "KL")]
+    (folder / "plain.txt").write_text("\n".join(plain) + "\n")
+    (folder / "signs.txt").write_text("\n".join(signs) + "\n")
+    (folder / "plain_held.txt").write_text("oak cat\noak dog\noak fox\n")
+    (folder / "signs_held.txt").write_text('a "MN"\na "OP"\n')
+    return {
+        "plain": {"train": str(folder / "plain.txt"), "heldout": str(folder / "plain_held.txt")},
+        "signs": {"train": str(folder / "signs.txt"), "heldout": str(folder / "signs_held.txt")},
+    }
+
+
+def small_config(model: Path, folder: Path, **sections: Any) -> RunConfig:
+    """A recipe; each keyword replaces or, for mappings, updates a section."""
+    data: dict[str, Any] = {
+        "run": {"name": "small", "seed": 7, "iterations": 2},
+        "policy": {
+            "base": str(model),
+            "resolution": 32,
+            "max_sequence_length": 0,
+            "lora": {"rank": 4, "alpha": 8, "targets": ["attn.to_q", "attn.to_v"]},
+        },
+        "sampling": {"steps": 4},
+        "eval_sampling": {"steps": 4},
+        "prompts": {"groups_per_iteration": 4, "group_size": 4, "sources": write_prompts(folder / "prompts")},
+        "rewards": {
+            "red": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 0}},
+            "dark": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 2, "sign": -1.0}},
+            "contrast": {"scorer": f"{SCORERS}:Contrast", "applies": ["signs"], "when": "quoted"},
+        },
+        "harmonizer": {"refresh": {"n": 3}},
+        "learner": {"lr": 1e-2, "timesteps": 2, "updates_per_iteration": 1, "micro_batch_size": 8},
+        "eval": {"every": 0, "batch_size": 3},
+        "checkpoint": {"every": 3, "keep_best": 0},
+        "actors": {"start_timeout_s": 90},
+    }
+    for name, value in sections.items():
+        data[name] = {**data[name], **value} if isinstance(value, dict) and name != "rewards" else value
+    return RunConfig.model_validate_json(json.dumps(data))
+
+
+class Recorder(SilentListener):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.iterations: list[IterationResult] = []
+        self.evaluations: list[EvaluationResult] = []
+        self.checkpoints: list[Path] = []
+        self.stages: list[tuple[str, str]] = []
+
+    def on_stage(self, stage: str, detail: str) -> None:
+        self.stages.append((stage, detail))
+
+    def on_iteration(self, result: IterationResult) -> None:
+        self.iterations.append(result)
+
+    def on_evaluation(self, result: EvaluationResult) -> None:
+        self.evaluations.append(result)
+
+    def on_checkpoint(self, path: Path) -> None:
+        self.checkpoints.append(path)

@@ -1,0 +1,91 @@
+"""Ledger parts: what a row says, that a part is whole or not there, and that a resumed run leaves no gap."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from actors.ledger import SAMPLES, STEPS, Ledger, LedgerEntry, read_table
+from tests.unit.actors import stand_ins
+from tests.unit.actors.stand_ins import harvest, prompts, report, step
+
+NAMES = ("a", "b")
+
+
+def entry(iteration: int = 0) -> LedgerEntry:
+    steps = (step(2 * iteration, True, iteration), step(2 * iteration + 1, False, iteration))
+    return LedgerEntry(
+        prompts("w", "x", "y", "z"), harvest(), report(*steps, iteration=iteration), {"rollout": 2.0, "total": 3.0}
+    )
+
+
+def test_one_row_per_sample_with_where_it_comes_from_and_every_rewards_cell(tmp_path: Path) -> None:
+    Ledger(tmp_path, NAMES).append(0, entry())
+    rows = read_table(tmp_path, SAMPLES).to_pylist()
+    assert [row["sample"] for row in rows] == [0, 1, 2, 3]
+    assert [row["prompt_id"] for row in rows] == [f"plain/{i}" for i in range(4)]
+    assert [row["seed"] for row in rows] == [100, 101, 102, 103]
+    assert {(row["policy_version"], row["policy_hash"], row["source"]) for row in rows} == {(5, "hash", "plain")}
+    assert [row["score_a"] for row in rows] == [0.0, 1.0, 2.0, 3.0]
+    assert [row["score_b"] for row in rows] == [None, 5.0, 6.0, None]
+    assert [row["state_b"] for row in rows] == [1, 0, 0, 2]
+    assert [row["reason_b"] for row in rows] == [None, None, None, "out of ink"]
+    assert [row["advantage_b"] for row in rows] == [None, 0.5, 0.5, 0.5]
+
+
+def test_one_row_per_step_with_everything_that_is_known_of_it(tmp_path: Path) -> None:
+    Ledger(tmp_path, NAMES).append(0, entry())
+    solved, amortised = read_table(tmp_path, STEPS).to_pylist()
+    assert (solved["solved"], amortised["solved"]) == (True, False)
+    assert [solved[f"alpha_star_{n}"] for n in NAMES] == pytest.approx([1 / 3, 2 / 3])
+    assert [solved[f"alpha_ema_{n}"] for n in NAMES] == pytest.approx([2 / 3, 1 / 3])
+    assert [solved[f"norm_{n}"] for n in NAMES] == [3.0, 6.0]
+    assert [solved[f"cosine_{n}"] for n in NAMES] == [None, pytest.approx(0.4)]
+    assert solved["cosine_matrix"] == [1.0, 0.0, 0.0, 1.0]
+    assert (solved["solver"], solved["status"], solved["worst_cosine"]) == ("CLARABEL", "optimal", 0.4)
+    assert solved["left"] == "b: zero gradient"
+    assert (solved["kkt_gap"], solved["loss"]) == (1e-12, None)
+    for row in (solved, amortised):
+        assert [row[f"weight_{n}"] for n in NAMES] == pytest.approx([1 / 3, 2 / 3])
+        assert [row[f"coefficient_{n}"] for n in NAMES] == [1.0, 2.0]
+        assert (row["kl"], row["kl_cosine"], row["kl_share"], row["grad_norm"]) == (0.01, None, 0.02, 0.3)
+        assert (row["rollout_s"], row["total_s"], row["step_s"]) == (2.0, 3.0, 0.4)
+    assert (amortised["loss"], amortised["alpha_star_a"], amortised["cosine_matrix"]) == (1.25, None, [])
+
+
+def test_parts_of_several_iterations_read_as_one_table(tmp_path: Path) -> None:
+    """Columns that one part does not know have another type there; together they must still fit."""
+    ledger = Ledger(tmp_path, NAMES)
+    ledger.append(0, entry(0))
+    alone = report(step(2, False, 1), iteration=1)
+    ledger.append(1, LedgerEntry(prompts("w", "x", "y", "z"), harvest(), alone, {"total": 1.0}))
+    table = read_table(tmp_path, STEPS)
+    assert table.column("step").to_pylist() == [0, 1, 2]
+    assert table.column("alpha_star_a").to_pylist()[1:] == [None, None]
+
+
+def test_row_5_a_resumed_run_drops_what_it_will_do_again_and_half_written_parts(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, NAMES)
+    for iteration in range(5):
+        ledger.append(iteration, entry(iteration))
+    half = tmp_path / "ledger" / ".samples-000005.parquet.tmp"
+    half.write_text("PAR1")
+    ledger.truncate_after(3)
+    assert read_table(tmp_path, SAMPLES).column("iteration").unique().to_pylist() == [0, 1, 2]
+    assert read_table(tmp_path, STEPS).column("iteration").unique().to_pylist() == [0, 1, 2]
+    assert not half.exists()
+
+
+def test_a_crash_in_the_middle_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(table: object, path: Path) -> None:
+        Path(path).write_bytes(b"PAR1")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pq, "write_table", crash)
+    with pytest.raises(OSError, match="disk full"):
+        Ledger(tmp_path, NAMES).append(0, entry())
+    assert list((tmp_path / "ledger").glob("*.parquet")) == []
+
+
+def test_stand_ins_have_the_shapes_they_claim() -> None:
+    assert stand_ins.solution(3).alpha_K.sum() == pytest.approx(1.0)

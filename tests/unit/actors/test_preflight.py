@@ -1,0 +1,112 @@
+"""Preflight: everything that is wrong, at once. Rows 19, 23, 24 and 29 of the faults table touch it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.preflight import Asked, PreflightError, asked_by_role, check_files, model_problems, placement_problems
+from actors.run_config import RunConfig
+from tests.unit.actors.stand_ins import recipe
+
+
+def files(tmp_path: Path, **sections: Any) -> RunConfig:
+    """A recipe whose files are there."""
+    plain, signs = tmp_path / "plain.txt", tmp_path / "signs.txt"
+    plain.write_text("cat\ndog\n")
+    signs.write_text('a "X"\nb "Y"\n')
+    model = tmp_path / "model"
+    (model / "vae").mkdir(parents=True)
+    (model / "model_index.json").write_text(
+        json.dumps({"_class_name": "P", "vae": ["diffusers", "AutoencoderKL"], "text_encoder_3": [None, None]})
+    )
+    sources = {name: {"train": str(path), "heldout": str(path)} for name, path in (("plain", plain), ("signs", signs))}
+    defaults: dict[str, Any] = {"policy": {"base": str(model)}, "prompts": {"sources": sources}}
+    return recipe(**{**defaults, **sections})
+
+
+def test_good_files_give_the_prompts_of_both_splits(tmp_path: Path) -> None:
+    found = check_files(files(tmp_path))
+    assert [p.prompt_id for p in found.heldout] == ["plain/0", "plain/1", "signs/0", "signs/1"]
+    assert {name: len(prompts) for name, prompts in found.train.items()} == {"plain": 2, "signs": 2}
+
+
+def test_every_problem_is_a_line_of_its_own(tmp_path: Path) -> None:
+    config = files(tmp_path, policy={"base": "./nowhere"})
+    (tmp_path / "plain.txt").write_text("cat\n\n")
+    (tmp_path / "signs.txt").write_bytes(b"\xff")
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    text = "\n".join(caught.value.lines)
+    assert text.count("plain.txt, line 2: empty line") == 2, "as training and as held-out prompts"
+    assert text.count("not UTF-8") == 2
+    assert "policy.base: ./nowhere does not exist" in text
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reward_without_any_prompt_it_applies_to_is_named_with_its_conditions(tmp_path: Path) -> None:
+    config = files(tmp_path)
+    (tmp_path / "signs.txt").write_text("no quotes\nnone here\n")
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines == (
+        "rewards.text applies to none of the training prompts (applies: signs; when: quoted)",
+        "rewards.text applies to none of the held-out prompts (applies: signs; when: quoted)",
+    )
+
+
+def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:
+    config = files(tmp_path)
+    (tmp_path / "plain.txt").write_text("cat\n")
+    grown = config.model_copy(update={"prompts": config.prompts.model_copy(update={"groups_per_iteration": 4})})
+    with pytest.raises(PreflightError, match="plain has 1 training prompts, but each iteration draws 2"):
+        check_files(grown)
+
+
+def test_a_model_folder_is_looked_at(tmp_path: Path) -> None:
+    assert model_problems("stabilityai/stable-diffusion-3.5-medium") == []
+    assert "does not exist" in model_problems(str(tmp_path / "none"))[0]
+    assert "has no model_index.json" in model_problems(str(tmp_path))[0]
+    (tmp_path / "model_index.json").write_text("{")
+    assert "is not JSON" in model_problems(str(tmp_path))[0]
+    (tmp_path / "model_index.json").write_text(json.dumps({"vae": ["diffusers", "V"], "text": ["t", "T"]}))
+    assert model_problems(str(tmp_path)) == [f"policy.base: {tmp_path} lacks the folders vae, text"]
+
+
+GIB = 2.0**30
+
+
+def roles(**each: tuple[int, dict[str, float]]) -> tuple[Asked, ...]:
+    return tuple(Asked(name, replicas, amounts) for name, (replicas, amounts) in each.items())
+
+
+def test_what_fits_is_no_problem() -> None:
+    asked = roles(rollout=(4, {"CPU": 0.1}), learner=(1, {"CPU": 0.1}), scorer=(5, {"CPU": 0.1}))
+    assert placement_problems(asked, {"CPU": 1.0}, [{"CPU": 1.0}]) == []
+
+
+def test_row_23_what_does_not_fit_is_listed_by_role_with_asked_against_available() -> None:
+    asked = roles(rollout=(8, {"GPU": 1.0, "CPU": 1.0}), learner=(2, {"GPU": 4.0}))
+    (problem,) = placement_problems(asked, {"CPU": 32.0, "GPU": 8.0}, [{"CPU": 32.0, "GPU": 8.0}])
+    assert problem == "not enough GPU: rollout 8 x 1, learner 2 x 4 ask for 16, available is 8"
+
+
+def test_row_23_a_custom_resource_nobody_has_is_an_error() -> None:
+    (problem,) = placement_problems(roles(learner=(1, {"h200": 1.0})), {"CPU": 2.0}, [{"CPU": 2.0}])
+    assert problem == "not enough h200: learner 1 x 1 ask for 1, available is 0"
+
+
+def test_row_23_an_actor_must_fit_on_one_node() -> None:
+    node = {"CPU": 8.0, "GPU": 4.0, "memory": 8 * GIB, "node:10.0.0.1": 1.0}
+    (problem,) = placement_problems(roles(learner=(1, {"GPU": 8.0})), {"GPU": 8.0, "CPU": 16.0}, [node, node])
+    assert "role learner: no node has room for replica 1 of 1, which asks for 8 GPU on one node" in problem
+    assert "nodes have 8 CPU, 4 GPU; 8 CPU, 4 GPU" in problem
+
+
+def test_every_role_is_asked_for_and_the_harmonizer_is_one() -> None:
+    config = recipe(actors={"rollout": {"replicas": 3, "num_cpus": 1}, "pools": {"b": {"replicas": 2}}})
+    asked = {role.role: role for role in asked_by_role(config)}
+    assert list(asked) == ["rollout", "reward.a", "reward.b", "reward.text", "harmonizer", "learner"]
+    assert (asked["rollout"].replicas, asked["rollout"].each) == (3, {"CPU": 1.0})
+    assert asked["reward.b"].replicas == 2
