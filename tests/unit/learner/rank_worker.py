@@ -1,0 +1,119 @@
+"""What each of two gloo ranks does in the tests of several ranks; results go to a file per rank."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from harmonizer.harmonizer import Plan, Solution
+from learner.learner import Learner
+from learner.types import TrainBatch
+from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
+from tests.unit.learner.probes import watched
+
+SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
+
+
+class Forbidden:
+    """Only rank 0 may ask the harmonizer."""
+
+    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+        raise AssertionError("another rank than 0 asked for a plan")
+
+    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution:
+        raise AssertionError("another rank than 0 asked for a solution")
+
+
+class Failing(Forbidden):
+    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+        raise RuntimeError("the harmonizer is gone")
+
+
+def batch_of(scenario: str, learner: Learner) -> TrainBatch:
+    """plain; all cells of one reward on rank 0; every rank has rewards of its own."""
+    values_KN, states_KN = scores(0)
+    if scenario == "one-rank-only":
+        states_KN[1, GROUP_SIZE:] = 1
+    elif scenario == "ranks-differ":
+        states_KN[0, NUM_SAMPLES // 2 :] = 1
+        states_KN[2, : NUM_SAMPLES // 2] = 1
+    return make_batch(learner, 0, scores_KN=values_KN, states_KN=states_KN)
+
+
+def own_part(batch: TrainBatch, learner: Learner) -> TrainBatch:
+    """With only the tasks that hold samples of this rank."""
+    samples = learner.rank_slice()
+    latents = [
+        part for part in batch.latents if part.sample_ids[-1] >= samples.start and part.sample_ids[0] < samples.stop
+    ]
+    return TrainBatch(**{**vars(batch), "latents": tuple(latents)})
+
+
+def measure(folder: Path, scenario: str, rank: int = 0, world_size: int = 1, **changes: Any) -> dict[str, Any]:
+    """A solving and an amortised step at lr 0, so that both are taken at the same point."""
+    balance = harmonizer() if rank == 0 else Forbidden()
+    learner = make_learner(folder, rank, world_size, balance=balance, lr=0.0, **changes)  # type: ignore[arg-type]
+    randomize(learner)
+    seen, patch = watched(learner)
+    with patch:
+        report = learner.train(own_part(batch_of(scenario, learner), learner))
+    (apart,) = seen.apart
+    assert apart.kl_P is not None
+    solved, amortized = report.steps
+    assert solved.solution is not None
+    return {
+        "gradients": torch.cat([apart.gradients_KP, apart.kl_P[None], torch.stack(seen.gradients)]),
+        "losses": [*apart.losses_K.tolist(), solved.loss, amortized.loss, solved.kl, amortized.kl],
+        "alpha": solved.solution.alpha_K.tolist(),
+        "coefficients": [solved.coefficients_K.tolist(), amortized.coefficients_K.tolist()],
+        "solved": [solved.solved, amortized.solved],
+    }
+
+
+def trained(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
+    """Two iterations with a learning rate: do the ranks stay together?"""
+    learner = make_learner(folder, rank, world_size, balance=harmonizer() if rank == 0 else Forbidden())  # type: ignore[arg-type]
+    reports = [learner.train(own_part(make_batch(learner, i), learner)) for i in range(2)]
+    trainable = [n for n, p in learner.policy.transformer.named_parameters() if p.requires_grad]
+    return {
+        "hashes": [(r.default_hash, r.old_hash) for r in reports],
+        "ema": learner.adapter("ema").hash,
+        "trainable_is_default": all(name.endswith(".default.weight") for name in trainable) and bool(trainable),
+        "iteration": learner.iteration,
+    }
+
+
+def faults(folder: Path, rank: int, world_size: int) -> dict[str, str]:
+    """What every rank sees when something goes wrong on one of them."""
+    seen = {}
+    learner = make_learner(folder, rank, world_size, balance=harmonizer() if rank == 0 else Forbidden())  # type: ignore[arg-type]
+    batch = own_part(make_batch(learner, 0), learner)
+    cases = {
+        "latents": (learner, TrainBatch(**{**vars(batch), "latents": batch.latents if rank == 0 else ()})),
+        "harmonizer": (make_learner(folder, rank, world_size, balance=Failing()), batch),  # type: ignore[arg-type]
+    }
+    for name, (who, what) in cases.items():
+        try:
+            who.train(what)
+        except (ValueError, RuntimeError) as error:
+            seen[name] = f"{type(error).__name__}: {error}"
+    return seen
+
+
+def main(rank: int, world_size: int, folder: str, meeting: str, results: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
+    try:
+        found = {scenario: measure(Path(folder), scenario, rank, world_size) for scenario in SCENARIOS}
+        found["split"] = measure(Path(folder), "plain", rank, world_size, micro_batch_size=5)
+        found["checkpointed"] = measure(Path(folder), "plain", rank, world_size, gradient_checkpointing=True)
+        found["trained"] = trained(Path(folder), rank, world_size)
+        found["faults"] = faults(Path(folder), rank, world_size)
+        torch.save(found, Path(results) / f"{rank}.pt")
+    finally:
+        dist.destroy_process_group()
