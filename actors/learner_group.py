@@ -91,16 +91,19 @@ class LearnerGroup:
         state: Mapping[str, Any] = self.ensemble.results[HARMONIZER]
         return state
 
-    def begin_save(
-        self, root: Path, iterations_done: int, extra: Mapping[str, Any], keep_last: int, best: Sequence[Path]
-    ) -> None:
-        """Has rank 0 write a checkpoint, and delete all but the last and the best."""
-        call = ("save", str(root), iterations_done, extra, keep_last, [str(path) for path in best])
+    def begin_save(self, root: Path, iterations_done: int, extra: Mapping[str, Any]) -> None:
+        """Has rank 0 write a checkpoint."""
+        call = ("save", str(root), iterations_done, extra)
         self.ensemble.begin("writing a checkpoint", {self._ranks[0]: call}, self._config.timeout_s)
 
     def finish_save(self) -> Path:
         """Its folder."""
         return Path(self.ensemble.results[self._ranks[0]])
+
+    def begin_prune(self, root: Path, keep_last: int, best: Sequence[Path]) -> None:
+        """Has rank 0 delete all checkpoints but the last and the best."""
+        call = ("prune", str(root), keep_last, [str(path) for path in best])
+        self.ensemble.begin("deleting old checkpoints", {self._ranks[0]: call}, self._config.timeout_s)
 
     def begin_vitals(self) -> None:
         """Asks every member for its vitals."""

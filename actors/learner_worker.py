@@ -146,10 +146,8 @@ class LearnerWorker:
         state: AdapterState = self._learner.adapter(slot)
         return state
 
-    def save(
-        self, root: str, iterations_done: int, extra: Mapping[str, Any], keep_last: int, best: Sequence[str]
-    ) -> str:
-        """Writes a checkpoint with the LoRA of the EMA beside it, then deletes what is not kept; returns its folder.
+    def save(self, root: str, iterations_done: int, extra: Mapping[str, Any]) -> str:
+        """Writes a checkpoint with the LoRA of the EMA beside it; returns its folder.
 
         Args:
             extra: what the controller wants to find again: goes into the state next to the learner's.
@@ -163,9 +161,13 @@ class LearnerWorker:
         base = Path(policy.base).name if Path(policy.base).exists() else policy.base
         record = {"base": base, "max_sequence_length": str(policy.max_sequence_length)}
         lora = LoraExport(tensors["ema"], policy.lora, record)
-        path = checkpoints.save(Path(root), iterations_done, tensors, {"learner": state, **extra}, lora)
+        return str(checkpoints.save(Path(root), iterations_done, tensors, {"learner": state, **extra}, lora))
+
+    def prune(self, root: str, keep_last: int, best: Sequence[str]) -> None:
+        """Deletes all checkpoints but the last and the best."""
+        from learner import checkpoint as checkpoints
+
         checkpoints.prune(Path(root), keep_last, [Path(kept) for kept in best])
-        return str(path)
 
     def vitals(self) -> ActorVitals:
         """As of now."""

@@ -23,21 +23,29 @@ def after_iteration(run: Run, before: EvaluationResult) -> None:
         kept = run.keeper.note(before, evaluate(run, done, "ema"))
         if kept and run.keeper.last_saved != done:
             checkpoint(run, run.stop.check_patiently)
+    if run.keeper.last_saved == done:
+        prune(run)
 
 
 def checkpoint(run: Run, check: Callable[[], None]) -> None:
-    """Rank 0 writes everything a resumed run needs, and the LoRA beside it; old ones go."""
-    config, learner, keeper = run.order.config, run.team.learner, run.keeper
+    """Rank 0 writes everything a resumed run needs, and the LoRA beside it."""
+    learner, keeper = run.team.learner, run.keeper
     run.order.listener.on_stage("checkpoint", f"{run.done} iterations")
     learner.begin_harmonizer_state()
     run.team.wait_learner(check)
     extra = keeper.extra(learner.finish_harmonizer_state(), run.done, run.prompts)
-    learner.begin_save(keeper.root, run.done, extra, config.checkpoint.keep_last, keeper.best_paths())
+    learner.begin_save(keeper.root, run.done, extra)
     run.team.wait_learner(check)
     path = learner.finish_save()
     keeper.last_saved = run.done
     run.metrics.checkpoint(run.done, path.name, run.elapsed_s)
     run.order.listener.on_checkpoint(path)
+
+
+def prune(run: Run) -> None:
+    """Only now that an evaluation may have found the new checkpoint to be the best."""
+    run.team.learner.begin_prune(run.keeper.root, run.order.config.checkpoint.keep_last, run.keeper.best_paths())
+    run.team.wait_learner(run.stop.check_patiently)
 
 
 def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
@@ -78,6 +86,7 @@ def stopped(run: Run | None, signal_number: int) -> RunStopped:
         if time.monotonic() > deadline_s:
             raise StopRequestedError(f"it took longer than {SAVE_PATIENCE_S:g} s")
 
+    run.team.abandon_work()
     keeper = run.keeper
     if run.at_boundary and run.done > max(0, keeper.last_saved):
         try:

@@ -1,11 +1,9 @@
 """What every actor's process does first, what it asks of Ray, and what it says of itself."""
 
-import logging
 import os
 import resource
 import sys
 import time
-import warnings
 from typing import Any
 
 from actors.config import RoleConfig
@@ -39,6 +37,8 @@ def _environment(threads: int) -> dict[str, str]:
         "MKL_NUM_THREADS": str(threads),
         "OPENBLAS_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
+        # Libraries' remarks on themselves would fill a log nobody reads.
+        "PYTHONWARNINGS": "ignore",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "DIFFUSERS_VERBOSITY": "error",
@@ -52,7 +52,7 @@ def device_of(config: RoleConfig) -> str:
 
 
 class Started:
-    """Measures an actor's start and keeps its process quiet: `with Started(...) as it: ...; it.vitals`."""
+    """Measures an actor's start, and sets torch's threads once it is loaded."""
 
     def __init__(self, role: str, name: str, threads: int) -> None:
         self._role, self._name, self._threads = role, name, threads
@@ -61,8 +61,6 @@ class Started:
 
     def __enter__(self) -> "Started":
         self._began = time.monotonic()
-        warnings.simplefilter("ignore")  # of libraries, into a log nobody reads
-        logging.getLogger().setLevel(logging.ERROR)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -191,6 +191,11 @@ class Team:
         """Until the learner group's call is done; everybody else moves on meanwhile."""
         pump(self.remote, self.parties, lambda: self.learner.ensemble.idle, no_outcome, check)
 
+    def abandon_work(self) -> None:
+        """Nobody waits for rollouts and scores any more; only the learner is left to talk to."""
+        for crew in self.crews:
+            crew.close()
+
     def settle(self, check: Callable[[], None]) -> None:
         """Until every replica has done its set-up."""
         pump(self.remote, self.parties, lambda: all(crew.settled for crew in self.crews), no_outcome, check)

@@ -1,0 +1,311 @@
+"""Whole runs with the real rooms but without processes: what must be equal is equal, whatever happens on the way."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from actors.controller import Controller
+from actors.ledger import SAMPLES, STEPS, read_table
+from actors.remote import Remote
+from actors.results import IterationResult, RunSummary
+from actors.run_config import RunConfig
+from actors.stop import RunStopped
+from actors.team import StartError
+from learner.errors import CheckpointError, UserError
+from tests.integration.small_run import SCORERS, Recorder, small_config
+from tests.unit.actors.in_process import InProcess
+
+
+class Crash(BaseException):
+    """kill -9, as far as one process can have it: nobody cleans up."""
+
+
+class CrashAfter(Recorder):
+    """Ends the process in the middle of nowhere."""
+
+    def __init__(self, done: int) -> None:
+        super().__init__()
+        self._done = done
+
+    def on_iteration(self, result: IterationResult) -> None:
+        super().on_iteration(result)
+        if result.done == self._done:
+            raise Crash
+
+
+def run(
+    config: RunConfig, run_dir: Path, remote: InProcess | None = None, recorder: Recorder | None = None, **more: Any
+) -> tuple[RunSummary, Recorder, InProcess]:
+    """A run in a folder, made if missing."""
+    run_dir.mkdir(exist_ok=True)
+    remote, recorder = remote or InProcess(), recorder or Recorder()
+    torch.set_num_threads(1)
+    as_remote: Remote = remote
+    with Controller(config, run_dir, recorder, remote=as_remote, spawn=remote.spawn, **more) as controller:
+        summary = controller.run()
+    assert remote.alive() == []
+    return summary, recorder, remote
+
+
+def contents(checkpoint: Path) -> dict[str, str]:
+    """Hash of every file."""
+    return {
+        str(path.relative_to(checkpoint)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file()
+    }
+
+
+def samples(run_dir: Path) -> list[dict[str, Any]]:
+    return read_table(run_dir, SAMPLES).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def straight(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary, Recorder]:
+    """Six iterations in one go."""
+    folder = tmp_path_factory.mktemp("straight")
+    summary, recorder, _ = run(small_config(model, folder, run={"iterations": 6}), folder / "run")
+    return folder / "run", summary, recorder
+
+
+def test_a_run_trains_and_says_what_it_did(straight: tuple[Path, RunSummary, Recorder]) -> None:
+    _, summary, recorder = straight
+    assert [result.done for result in recorder.iterations] == [1, 2, 3, 4, 5, 6]
+    assert {name: reward.n for name, reward in summary.rewards.items()} == {"red": 5, "dark": 5, "contrast": 2}
+    assert summary.iterations == 6
+    assert [evaluation.which for evaluation in recorder.evaluations] == ["before", "ema"]
+    assert [path.name for path in recorder.checkpoints] == ["000003", "000006"]
+    assert recorder.warnings == []
+    last = recorder.iterations[-1]
+    assert sum(last.ema_alpha.values()) == pytest.approx(1.0)
+    assert last.reward_counts["contrast"].not_applicable == 8
+    versions = [result.report.policy_version for result in recorder.iterations]
+    assert versions == [1, 2, 3, 4, 5, 6]
+
+
+def test_the_ledger_has_every_sample_and_step(straight: tuple[Path, RunSummary, Recorder]) -> None:
+    run_dir, _, recorder = straight
+    rows = samples(run_dir)
+    assert [(row["iteration"], row["sample"]) for row in rows] == [(i, n) for i in range(6) for n in range(16)]
+    hashes = {row["iteration"]: row["policy_hash"] for row in rows}
+    reports = [result.report for result in recorder.iterations]
+    assert [hashes[i + 1] for i in range(5)] == [report.old_hash for report in reports[:5]]
+    steps = read_table(run_dir, STEPS).to_pylist()
+    assert [row["step"] for row in steps] == list(range(6))
+    solved = [row for row in steps if row["solved"]]
+    assert [row["step"] for row in solved] == [0, 3]
+    assert all(row["cosine_red"] is not None and len(row["cosine_matrix"]) == 9 for row in solved)
+
+
+def test_row_20_every_sample_has_noise_of_its_own(straight: tuple[Path, RunSummary, Recorder]) -> None:
+    seeds = [row["seed"] for row in samples(straight[0])]
+    assert len(set(seeds)) == len(seeds) == 96
+
+
+def test_only_references_and_scores_pass_through_the_controller(straight: tuple[Path, RunSummary, Recorder]) -> None:
+    assert max(result.controller_bytes for result in straight[2].iterations) < 40_000
+
+
+def test_row_5_three_and_a_crash_and_three_are_six_straight(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    """Row 32 too: metrics.jsonl has no gap and marks the restart."""
+    config, run_dir = small_config(model, tmp_path, run={"iterations": 6}), tmp_path / "run"
+    with pytest.raises(Crash):
+        run(config, run_dir, recorder=CrashAfter(5))
+    assert len(samples(run_dir)) == 5 * 16
+    summary, recorder, _ = run(config, run_dir, resume=True)
+    assert [result.done for result in recorder.iterations] == [4, 5, 6]
+    assert [evaluation.which for evaluation in recorder.evaluations] == ["ema"], "the base's scores are kept"
+    for name in ("000003", "000006"):
+        assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+    assert samples(run_dir) == samples(straight[0])
+    assert dict(summary.rewards) == dict(straight[1].rewards)
+    events = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [e["iteration"] for e in events if e["event"] == "iteration"] == list(range(6))
+    assert [e["done"] for e in events if e["event"] == "resume"] == [3]
+
+
+def test_more_actors_other_arrivals_lost_and_hung_ones_change_nothing(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    """Rows 1, 11, 14 and 20: bit-equal with two rollout actors and two scorers, of which some die or hang."""
+    more = {"rollout": {"replicas": 2}, "pools": {"red": {"replicas": 2, "timeout_s": 20}}}
+    config = small_config(model, tmp_path, run={"iterations": 3}, actors=more)
+    remote = InProcess(order=5)
+    remote.faults["rollout-0", "sample"] = [None, None, None, "die"]
+    remote.faults["reward.red-1", "score"] = [None, "hang"]
+    _, recorder, _ = run(config, tmp_path / "run", remote)
+    assert sorted(warning.split(":")[0] for warning in recorder.warnings) == ["reward.red-1", "rollout-0"]
+    ran = {name for name, method in remote.log if method == "sample"}
+    assert ran >= {"rollout-0", "rollout-1", "rollout-0.1"}
+    name = "000003"
+    assert contents(tmp_path / "run/checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+    assert samples(tmp_path / "run") == samples(straight[0])[: 3 * 16]
+
+
+def test_row_6_evaluating_changes_nothing_and_the_best_are_kept(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    config = small_config(
+        model,
+        tmp_path,
+        run={"iterations": 3},
+        eval={"every": 1},
+        checkpoint={"every": 3, "keep_last": 1, "keep_best": 1},
+    )
+    _, recorder, _ = run(config, tmp_path / "run")
+    assert [e.iteration for e in recorder.evaluations] == [0, 1, 2, 3]
+    name = "000003"
+    assert contents(tmp_path / "run/checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+    gains = {e.iteration: _gain(recorder, e.iteration) for e in recorder.evaluations[1:]}
+    best = max(gains, key=lambda done: (gains[done], -done))
+    kept = {path.name for path in (tmp_path / "run/checkpoints").iterdir()}
+    assert kept == {"000003", f"{best:06d}"}
+
+
+def _gain(recorder: Recorder, done: int) -> float:
+    from actors.evaluation import gain
+
+    return gain(recorder.evaluations[0], next(e for e in recorder.evaluations if e.iteration == done))
+
+
+def test_stopping_keeps_what_is_done_and_resuming_goes_on(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    config, run_dir = small_config(model, tmp_path, run={"iterations": 3}), tmp_path / "run"
+    run_dir.mkdir()
+    remote, recorder = InProcess(), Recorder()
+    controller = Controller(config, run_dir, recorder, remote=remote, spawn=remote.spawn)
+    original = recorder.on_iteration
+
+    def stop_after_two(result: IterationResult) -> None:
+        original(result)
+        if result.done == 2:
+            controller.stop.request(15)
+
+    recorder.on_iteration = stop_after_two  # type: ignore[method-assign]
+    with pytest.raises(RunStopped, match="stopped by SIGTERM after 2 iterations; checkpoint 000002; go on with"):
+        controller.run()
+    assert remote.alive() == []
+    assert not (run_dir / "run.lock").exists()
+    run(config, run_dir, resume=True)
+    name = "000003"
+    assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+
+
+def test_row_7_a_torn_checkpoint_is_passed_over_on_resume(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = small_config(model, tmp_path, run={"iterations": 2}, checkpoint={"every": 1})
+    run(config, tmp_path / "run")
+    before = contents(tmp_path / "run/checkpoints/000002")
+    (tmp_path / "run/checkpoints/000002/optimizer.safetensors").unlink()
+    _, recorder, _ = run(config, tmp_path / "run", resume=True)
+    assert [result.done for result in recorder.iterations] == [2]
+    assert "000002 is torn: optimizer.safetensors is missing" in caplog.text
+    assert contents(tmp_path / "run/checkpoints/000002") == before
+
+
+def test_rows_8_and_9_a_failed_cell_leaves_every_other_bit_alone(model: Path, tmp_path: Path) -> None:
+    scored = []
+    for name, scorer in (("good", "Channel"), ("bad", "FailsOn")):
+        args = {"channel": 1} | ({"word": "cat"} if name == "bad" else {})
+        rewards = {
+            "red": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 0}},
+            "green": {"scorer": f"{SCORERS}:{scorer}", "args": args},
+        }
+        config = small_config(model, tmp_path, run={"iterations": 1}, rewards=rewards, actors={"max_failed_share": 1.0})
+        run(config, tmp_path / name)
+        scored.append(samples(tmp_path / name))
+    good, bad = scored
+    texts = {row["prompt_id"]: row["source"] for row in bad if row["state_green"] == 2}
+    assert texts, "some prompt has a cat"
+    for one, other in zip(good, bad, strict=True):
+        assert one["score_red"] == other["score_red"]
+        assert one["advantage_red"] == other["advantage_red"]
+        if other["state_green"] == 2:
+            assert (other["score_green"], other["advantage_green"]) == (None, None)
+            assert other["reason_green"] == "cannot bear cat"
+        else:
+            assert one["score_green"] == other["score_green"]
+
+
+def test_row_8_too_many_failed_cells_stop_the_run_with_the_scorers_own_error(model: Path, tmp_path: Path) -> None:
+    rewards = {
+        "red": {"scorer": f"{SCORERS}:Channel"},
+        "picky": {"scorer": f"{SCORERS}:FailsOn", "args": {"word": "oak"}},
+    }
+    config = small_config(model, tmp_path, run={"iterations": 1}, rewards=rewards)
+    with pytest.raises(UserError, match=r"reward picky: 3 of 5 cells failed .* is 0\.2\): cannot bear oak"):
+        run(config, tmp_path / "run")
+
+
+def test_row_14_a_scorer_that_cannot_start_stops_the_run_before_any_step(model: Path, tmp_path: Path) -> None:
+    rewards = {"red": {"scorer": f"{SCORERS}:Channel"}, "broken": {"scorer": f"{SCORERS}:Broken"}}
+    config = small_config(model, tmp_path, rewards=rewards)
+    remote = InProcess()
+    with pytest.raises(StartError) as caught:
+        run(config, tmp_path / "run", remote)
+    assert caught.value.lines == ("reward.broken: FileNotFoundError: checkpoint weights.bin is not there",)
+    assert remote.alive() == []
+    assert not (tmp_path / "run/ledger").exists()
+
+
+def test_row_30_every_scorer_is_loaded_as_often_as_it_has_replicas(model: Path, tmp_path: Path) -> None:
+    loads = tmp_path / "loads"
+    rewards = {
+        "red": {"scorer": f"{SCORERS}:Channel", "args": {"loads": str(loads)}},
+        "contrast": {"scorer": f"{SCORERS}:Contrast", "args": {"loads": str(loads)}},
+    }
+    pools = {"pools": {"red": {"replicas": 2}, "contrast": {"replicas": 3}}}
+    run(small_config(model, tmp_path, run={"iterations": 1}, rewards=rewards, actors=pools), tmp_path / "run")
+    assert len(loads.read_text().splitlines()) == 5
+
+
+def test_a_learning_rate_of_zero_publishes_nothing_and_is_no_error(model: Path, tmp_path: Path) -> None:
+    config = small_config(model, tmp_path, run={"iterations": 2}, learner={"lr": 0.0})
+    summary, recorder, remote = run(config, tmp_path / "run")
+    assert [result.report.policy_version for result in recorder.iterations] == [0, 0]
+    assert all(reward.before == reward.after for reward in summary.rewards.values())
+    pushes = [name for name, method in remote.log if method == "load_adapter"]
+    assert len(pushes) == 2, "`old` once at the start, the EMA once for the last evaluation"
+
+
+def test_chunks_of_a_group_are_tasks_of_their_own(model: Path, tmp_path: Path) -> None:
+    _, _, remote = run(
+        small_config(model, tmp_path, run={"iterations": 1}, prompts={"chunk_size": 2}), tmp_path / "run"
+    )
+    drawn = [name for name, method in remote.log if method == "sample"]
+    assert len(drawn) == 2 * 2 + 8, "two batches for each evaluation, two chunks for each of four groups"
+    rows = samples(tmp_path / "run")
+    assert [row["prompt_id"] for row in rows[:4]] == [rows[0]["prompt_id"]] * 4
+
+
+def test_resuming_from_nothing_and_starting_over_a_run_are_refused(model: Path, tmp_path: Path) -> None:
+    config, run_dir = small_config(model, tmp_path), tmp_path / "run"
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        run(config, run_dir, resume=True)
+    (run_dir / "ledger").mkdir()
+    with pytest.raises(UserError, match="holds a run already"):
+        run(config, run_dir)
+    with pytest.raises(UserError, match="is not a folder"):
+        Controller(config, tmp_path / "none", Recorder(), remote=InProcess(), spawn=InProcess().spawn).run()
+
+
+def test_a_run_that_starts_from_a_lora_is_compared_with_it(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    """`before` is what the run starts from; the base would be another policy's score."""
+    lora = straight[0] / "checkpoints/000006/lora"
+    config = small_config(model, tmp_path, run={"iterations": 1})
+    policy = config.policy.model_copy(update={"init_lora": str(lora)})
+    summary, recorder, _ = run(config.model_copy(update={"policy": policy}), tmp_path / "run")
+    before = recorder.evaluations[0].per_prompt["red"]
+    np.testing.assert_allclose(before, straight[2].evaluations[-1].per_prompt["red"], atol=1e-6)
+    assert summary.iterations == 1
