@@ -17,6 +17,8 @@ MIN_RELATIVE_SIGMA = 1e-6
 """Below this share of |μ| + σ_batch scores count as equal: from other batch shapes they differ in the last bit."""
 RUNNING_SHARE = 0.9
 """Share of the past in a reward's running σ: about the last ten batches."""
+MAX_RATIO = 10.0
+"""How far a batch may lie off the running σ and still be believed; ε s is then off by as much, which is little."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,17 @@ def has_signal(sigma: Floats, mean: Floats, batch_sigma: float, count: NDArray[n
 
 
 def running_sigma(previous: float, batch_sigma: float) -> float:
-    """A reward's running σ after a batch; the first batch's own, later an exponential mean. NaN means unknown."""
-    if np.isnan(previous) or np.isnan(batch_sigma):
-        return batch_sigma if np.isnan(previous) else previous
-    return RUNNING_SHARE * previous + (1 - RUNNING_SHARE) * batch_sigma
+    """A reward's running σ after a batch: the first batch's own, later an exponential mean. NaN means unknown.
+
+    A batch moves it by a factor of `MAX_RATIO` off its own σ at most, so that one absurd score, which ε s would set
+    against every later advantage, is forgotten soon. Batches without spread say nothing.
+    """
+    if not batch_sigma > 0:
+        return previous
+    if not previous > 0:
+        return batch_sigma
+    mean = RUNNING_SHARE * previous + (1 - RUNNING_SHARE) * min(batch_sigma, MAX_RATIO * previous)
+    return min(mean, MAX_RATIO * batch_sigma)
 
 
 def _one_reward(

@@ -103,11 +103,34 @@ def test_absolute_eps_depends_on_scale() -> None:
     assert np.abs(small.advantages_KN).max() < 0.1 * np.abs(large.advantages_KN).max()
 
 
-def test_the_running_sigma() -> None:
+@pytest.mark.parametrize(
+    ("previous", "batch", "expected"),
+    [
+        (np.nan, 2.0, 2.0),
+        (2.0, np.nan, 2.0),
+        (2.0, 4.0, 2.2),
+        (2.0, 0.0, 2.0),
+        (0.0, 3.0, 3.0),
+        (2.0, 1e30, 3.8),  # an absurd batch counts as ten times the usual
+        (1e30, 2.0, 20.0),  # and an absurd start is gone after one batch
+    ],
+)
+def test_the_running_sigma(previous: float, batch: float, expected: float) -> None:
+    """FAULTS 21."""
+    assert running_sigma(previous, batch) == pytest.approx(expected)
+    assert running_sigma(previous * 1e-3, batch * 1e-3) == pytest.approx(expected * 1e-3)  # FAULTS 18
     assert np.isnan(running_sigma(np.nan, np.nan))
-    assert running_sigma(np.nan, 2.0) == 2.0
-    assert running_sigma(2.0, np.nan) == 2.0
-    assert running_sigma(2.0, 4.0) == pytest.approx(2.2)
+
+
+def test_one_absurd_score_does_not_silence_its_reward() -> None:
+    """FAULTS 21: the next batches' advantages are as large as ever."""
+    scores, states = drawn(0, 1), np.zeros((1, len(GROUPS)), np.uint8)
+    absurd = scores.copy()
+    absurd[0, 0] = 1e30
+    first = advantages(absurd, states, GROUPS, np.array([np.nan]), AdvantageConfig())
+    second = advantages(scores, states, GROUPS, first.running_sigma_K, AdvantageConfig())
+    usual = advantages(scores, states, GROUPS, np.array([1.0]), AdvantageConfig())
+    np.testing.assert_allclose(second.advantages_KN, usual.advantages_KN, rtol=0.01)
 
 
 def test_an_unscored_reward_keeps_its_running_sigma() -> None:
