@@ -75,7 +75,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(place: Path) -> dict[str, str]:
     """The clone and the scorers on the path, as an installed package would be."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(place)])}
+    path = os.pathsep.join([str(ROOT), str(place)])
+    # Ray's workers otherwise wait for everything else that runs on the machine.
+    return {**os.environ, "PYTHONPATH": path, "RAY_worker_niceness": "0"}
 
 
 def command(*args: object) -> list[str]:
