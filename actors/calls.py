@@ -77,9 +77,14 @@ class Replica:
         return bool(self.setup) or (self.ref is not None and self.attempt is None)
 
     @property
+    def in_start(self) -> bool:
+        """Whether its process is not up yet."""
+        return bool(self.setup) and self.setup[0].method == "start"
+
+    @property
     def in_first_start(self) -> bool:
         """Whether this place never had a process that was up."""
-        return bool(self.setup) and self.setup[0].method == "start" and self.generation == 0
+        return self.in_start and self.generation == 0
 
     @property
     def idle(self) -> bool:

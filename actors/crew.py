@@ -60,6 +60,15 @@ class Crew:
         return all(replica.problem or not replica.in_setup for replica in self._replicas)
 
     @property
+    def synced(self) -> bool:
+        """Whether every replica that is up has done its set-up, and at least one is up.
+
+        A replacement that still loads is not waited for: it does all standing calls before it takes work.
+        """
+        up = [replica for replica in self._replicas if not replica.in_start and not replica.problem]
+        return bool(up) and not any(replica.in_setup for replica in up)
+
+    @property
     def problems(self) -> list[str]:
         """Why replicas could not start, each distinct reason once."""
         return list(dict.fromkeys(replica.problem for replica in self._replicas if replica.problem))
@@ -76,9 +85,12 @@ class Crew:
 
     def broadcast(self, slot: str, standing: Standing) -> None:
         """Has every replica do this before its next work; replaces an earlier call of the same slot."""
+        former = self._standing.get(slot)
         self._standing[slot] = standing
         for replica in self._replicas:
-            replica.setup.append(standing)
+            # Who has not begun with the former one need not do it any more.
+            kept = [s for i, s in enumerate(replica.setup) if s is not former or (i == 0 and replica.ref is not None)]
+            replica.setup = deque([*kept, standing])
             self._advance(replica)
 
     def forget(self, slot: str) -> None:

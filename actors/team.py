@@ -197,8 +197,8 @@ class Team:
             crew.close()
 
     def settle(self, check: Callable[[], None]) -> None:
-        """Until every replica has done its set-up."""
-        pump(self.remote, self.parties, lambda: all(crew.settled for crew in self.crews), no_outcome, check)
+        """Until every replica that is up has done its set-up."""
+        pump(self.remote, self.parties, lambda: all(crew.synced for crew in self.crews), no_outcome, check)
 
     def start_vitals(self) -> tuple[ActorVitals, ...]:
         """What every actor said when it was up."""

@@ -130,6 +130,22 @@ def test_a_replacement_does_all_standing_calls_before_it_works() -> None:
     assert seen == ["first", "second", "third", "second", "third"]
 
 
+def test_a_replacement_that_still_loads_holds_nobody_up_and_skips_what_is_outdated() -> None:
+    stage = Stage(size=2).up()
+    seen: list[str] = []
+    stage.crew.broadcast("adapter", Standing("tell", ("first",), seen.append))
+    stage.settle()
+    stage.remote.faults["worker-0", "work"] = ["die"]
+    stage.remote.faults["worker-0.1", "start"] = ["hang"]
+    assert sorted(stage.work(0, 1)) == [0, 1]
+    stage.crew.broadcast("adapter", Standing("tell", ("second",), seen.append))
+    pump(stage.remote, [stage.crew], lambda: stage.crew.synced, no_outcome, lambda: None)
+    assert seen == ["first", "first", "second"]
+    assert not stage.crew.settled
+    stage.settle()  # its start is too late; the next one is not
+    assert seen == ["first", "first", "second", "second"]
+
+
 def test_a_standing_call_that_fails_its_check_stops_everything() -> None:
     def refuse(value: str) -> None:
         raise UserError(f"wrong hash {value}")
