@@ -50,14 +50,14 @@ def utility(name: str, scene: Scene, fit: float, damage: float) -> float:
         ValueError: another name.
     """
     style = scene.style
-    common = 2.5 * fit - 1.2 * damage
+    common = 2.0 * fit - 1.0 * damage
     fill = FILL[style.background] * style.strength
     busy = BUSY[style.background] * style.strength
     if name == "pickscore":
         tint = style.strength if style.background == "solid" else 0.0
-        return common + 1.2 * style.saturation - 1.4 * busy + 0.3 * tint
+        return common + 1.5 * style.saturation - 1.8 * busy + 0.4 * tint
     if name == "hpsv2":
-        return common + 1.8 * fill - 1.6 * covered_share(scene) - 0.5 * style.saturation
+        return common + 2.2 * fill - 2.0 * covered_share(scene) - 0.6 * style.saturation
     raise ValueError(f"no preferences for {name!r}; there are pickscore and hpsv2")
 
 

@@ -40,7 +40,11 @@ class ClipStage:
 
     def step(self, index: int, rng: np.random.Generator) -> float:
         picked = np.sort(rng.choice(len(self.captions), BATCH, replace=False))
-        loss = contrastive_loss(self.clip, self.tokenizer, self.images[picked], [self.captions[i] for i in picked], rng)
+        captions = [self.captions[i] for i in picked]
+        texts = [*captions, *(corrupt(caption, rng) for caption in captions)]
+        image_ND = embed_images(self.clip, clip_pixels(self.images[picked], blur=True))
+        text_MD = embed_texts(self.clip, self.tokenizer, texts)
+        loss = contrastive_loss(self.clip.logit_scale.exp() * image_ND @ text_MD.T, texts)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.clip.parameters(), 1.0)
@@ -60,26 +64,16 @@ class ClipStage:
         save_clip(self.clip.eval(), WEIGHTS / "clipscore")
 
 
-def contrastive_loss(
-    clip: CLIPModel,
-    tokenizer: CLIPTokenizer,
-    images: np.ndarray[Any, Any],
-    captions: Sequence[str],
-    rng: np.random.Generator,
-) -> torch.Tensor:
-    """CLIP's symmetric loss over N pictures (uint8 [N, H, W, 3]), N captions and one hard negative for each."""
-    texts = [*captions, *(corrupt(caption, rng) for caption in captions)]
-    image_ND = embed_images(clip, clip_pixels(images, blur=True))
-    text_MD = embed_texts(clip, tokenizer, texts)
-    logits_NM = clip.logit_scale.exp() * image_ND @ text_MD.T
-    own = torch.arange(len(captions))
+def contrastive_loss(logits_NM: torch.Tensor, texts: Sequence[str]) -> torch.Tensor:
+    """CLIP's symmetric loss over N pictures and M texts, of which the first N are the pictures' own captions."""
+    count = len(logits_NM)
+    own = torch.arange(count)
     # The same caption may occur twice in a batch; its twin is no negative.
-    twin_NM = torch.tensor([[text == caption for text in texts] for caption in captions])
+    twin_NM = torch.tensor([[text == caption for text in texts] for caption in texts[:count]])
     twin_NM[own, own] = False
     logits_NM = logits_NM.masked_fill(twin_NM, -1e4)
-    return 0.5 * (
-        functional.cross_entropy(logits_NM, own) + functional.cross_entropy(logits_NM[:, : len(captions)].T, own)
-    )
+    of_image = functional.cross_entropy(logits_NM, own)
+    return 0.5 * (of_image + functional.cross_entropy(logits_NM[:, :count].T, own))
 
 
 def embed_images(clip: CLIPModel, pixels: torch.Tensor) -> torch.Tensor:

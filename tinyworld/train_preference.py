@@ -1,37 +1,52 @@
 """Stages ``pickscore`` and ``hpsv2``: fine-tuned from ``clipscore`` on made-up preferences.
 
-As PickScore was trained: of two pictures for one caption, a softmax over logit_scale · cos gives the share of voters
-who take the first. Shares come from ``preferences.utility`` through a logistic, so scores are smooth in every style.
+As PickScore was trained, with four pictures for one caption in place of two: a softmax over logit_scale · cos gives the
+share of the votes of each. The votes come from ``preferences.utility``, so scores are smooth in every style.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 from transformers import CLIPModel
 
 from tinyworld.captions import Prompt, sample_prompt
 from tinyworld.loop import set_lr, warmup_cosine
+from tinyworld.negatives import corrupt
 from tinyworld.pipeline import WEIGHTS, save_clip
 from tinyworld.preferences import NEARLY, alter, utility
 from tinyworld.render import render
-from tinyworld.scene import SIZE, SOURCES, Scene
+from tinyworld.scene import SIZE, SOURCES
 from tinyworld.splits import Split
 from tinyworld.tokenizer import build_tokenizer
 from tinyworld.train_clip import MAX_LOGIT_SCALE, clip_pixels, contrastive_loss, embed_images, embed_texts
 from tinyworld.world import realise
 
-PAIRS = 40
-LR = 4e-4
+PROMPTS = 24
+CANDIDATES = 4
+"""Pictures for one prompt, among which the votes are shared out."""
+LR = 6e-4
 CONTRASTIVE_WEIGHT = 0.5
 """Keeps the scorer an image-text model while it learns taste."""
 SHARPNESS = 1.5
-"""Slope from utility difference to log-odds of the voters."""
+"""Slope from utility to log-odds of the votes."""
 HELDOUT_SHARE = 0.25
 WARP_PIXELS = 5.0
 """Displacement at full damage."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A picture that stands for election."""
+
+    image: NDArray[np.uint8]
+    """[64, 64, 3], not yet bent."""
+    liked: float
+    damage: float
 
 
 class PreferenceStage:
@@ -44,25 +59,26 @@ class PreferenceStage:
         self.optimizer = torch.optim.AdamW(self.clip.parameters(), lr=LR, betas=(0.9, 0.98), weight_decay=0.05)
 
     def step(self, index: int, rng: np.random.Generator) -> float:
-        prompts = [_prompt(rng) for _ in range(PAIRS)]
-        sides = [[_candidate(self.name, prompt, split, rng) for prompt, split in prompts] for _ in range(2)]
+        prompts = [_prompt(rng) for _ in range(PROMPTS)]
+        # The first picture of each prompt fits and is drawn cleanly: the contrastive loss is taken on these.
+        rows = [
+            [_candidate(self.name, prompt, split, rng, clean=column == 0) for column in range(CANDIDATES)]
+            for prompt, split in prompts
+        ]
+        damage = torch.tensor([[candidate.damage for candidate in row] for row in rows])
+        votes = torch.softmax(SHARPNESS * torch.tensor([[candidate.liked for candidate in row] for row in rows]), dim=1)
+        pixels = clip_pixels(np.stack([candidate.image for row in rows for candidate in row]), blur=True)
+        images = embed_images(self.clip, warp(pixels, damage.flatten())).view(PROMPTS, CANDIDATES, -1)
         captions = [prompt.caption for prompt, _ in prompts]
-        images = np.stack([render(scene) for side in sides for scene, _, _ in side])
-        damage = torch.tensor([[damage for _, _, damage in side] for side in sides])
-        liked = torch.tensor([[value for _, value, _ in side] for side in sides])
-        pixels = warp(clip_pixels(images, blur=True), damage.flatten())
-        image_2ND = embed_images(self.clip, pixels).view(2, PAIRS, -1)
-        text_ND = embed_texts(self.clip, self.tokenizer, captions)
-        logits_2N = self.clip.logit_scale.exp() * (image_2ND * text_ND).sum(-1)
-        votes_2N = torch.softmax(SHARPNESS * liked, dim=0)
-        preference = functional.cross_entropy(logits_2N.T, votes_2N.T)
-        fitting = [realise(prompt, rng, split) for prompt, split in prompts]
-        contrast = contrastive_loss(
-            self.clip, self.tokenizer, np.stack([render(scene) for scene in fitting]), captions, rng
-        )
+        texts = [*captions, *(corrupt(caption, rng) for caption in captions)]
+        embedded = embed_texts(self.clip, self.tokenizer, texts)
+        scale = self.clip.logit_scale.exp()
+        scores = scale * (images * embedded[:PROMPTS, None]).sum(-1)
+        preference = functional.cross_entropy(scores, votes)
+        contrast = contrastive_loss(scale * images[:, 0] @ embedded.T, texts)
         self._update(preference + CONTRASTIVE_WEIGHT * contrast, index)
         # The least possible preference loss is the entropy of the votes; what is above it is left to learn.
-        return (preference + (votes_2N * votes_2N.log()).sum(0).mean()).item()
+        return (preference + (votes * votes.log()).sum(1).mean()).item()
 
     def _update(self, loss: torch.Tensor, index: int) -> None:
         self.optimizer.zero_grad()
@@ -88,17 +104,17 @@ def _prompt(rng: np.random.Generator) -> tuple[Prompt, Split]:
     return sample_prompt(rng, SOURCES[int(rng.integers(3))], split), split
 
 
-def _candidate(name: str, prompt: Prompt, split: Split, rng: np.random.Generator) -> tuple[Scene, float, float]:
-    """A picture for a caption, how much it is liked, and its damage. It may show something wrong, or be bent."""
-    chance = rng.random()
+def _candidate(name: str, prompt: Prompt, split: Split, rng: np.random.Generator, clean: bool) -> Candidate:
+    """A picture for a caption. Unless ``clean`` it may show something wrong, or be bent."""
+    chance = 1.0 if clean else rng.random()
     fit, shown = 1.0, prompt
-    if chance < 0.3:
+    if chance < 0.25:
         fit, shown = NEARLY, alter(prompt, rng)
-    elif chance < 0.4:
+    elif chance < 0.3:
         fit, shown = 0.0, sample_prompt(rng, prompt.source, split)
-    damage = float(rng.random()) if rng.random() < 0.5 else 0.0
+    damage = 0.0 if clean or rng.random() < 0.5 else float(rng.random())
     scene = realise(shown, rng, split)
-    return scene, utility(name, scene, fit, damage), damage
+    return Candidate(render(scene), utility(name, scene, fit, damage), damage)
 
 
 def warp(pixels: torch.Tensor, damage: torch.Tensor) -> torch.Tensor:

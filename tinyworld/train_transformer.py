@@ -4,7 +4,9 @@ Rectified flow as SD3 is trained: x_t = (1 - s) x0 + s noise, target noise - x0,
 scheduler shifts it. Text reaches the transformer exactly as ``StableDiffusion3Pipeline.encode_prompt`` sends it.
 """
 
+import sys
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ FLOW_POOL = PoolSpec("flow", seed=17, size=48_000, source_weights=(0.3, 0.3, 0.4
 BATCH = 64
 LR = 1e-3
 EMA_DECAY = 0.998
+PARTS = 2
+"""Each batch is computed in two halves, side by side: on tensors this small that uses two cores better than threads
+inside every operation, and does not depend on how many there are."""
 ENCODE_BATCH = 64
 
 
@@ -35,6 +40,9 @@ class TransformerStage:
         self.steps, self.work = steps, work
         self.attach(build_pipeline(seed), work)
         self.modules.train()
+        self.workers = ThreadPoolExecutor(max_workers=PARTS)
+        # Python's default of 5 ms lets one half wait for the other between operations that take far less.
+        sys.setswitchinterval(2e-4)
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=LR, betas=(0.9, 0.99), weight_decay=0.01)
         self.latents, captions = load_latents(self.pipeline.vae, work)
@@ -57,8 +65,22 @@ class TransformerStage:
         sigma = torch.sigmoid(torch.randn(BATCH))
         shift = self.pipeline.scheduler.config.shift
         sigma = shift * sigma / (1 + (shift - 1) * sigma)
+        parts = zip(*(tensor.chunk(PARTS) for tensor in (x0, noise, sigma, self.token_ids[picked])), strict=True)
+        results = list(self.workers.map(lambda part: self._gradients(*part), parts))
+        for parameter, *gradients in zip(self.parameters, *(found for _, found in results), strict=True):
+            parameter.grad = torch.stack(gradients).mean(0)
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        set_lr(self.optimizer, LR * warmup_cosine(index, self.steps, warmup=200))
+        self.optimizer.step()
+        self._follow(index)
+        return float(np.mean([loss for loss, _ in results]))
+
+    def _gradients(
+        self, x0: torch.Tensor, noise: torch.Tensor, sigma: torch.Tensor, token_ids: torch.Tensor
+    ) -> tuple[float, tuple[torch.Tensor, ...]]:
+        """Loss and gradients of a part of the batch; touches no shared state, so that parts can run side by side."""
         blend = sigma.view(-1, 1, 1, 1)
-        text, pooled = encode_text(self.pipeline, self.token_ids[picked])
+        text, pooled = encode_text(self.pipeline, token_ids)
         velocity = self.pipeline.transformer(
             hidden_states=(1 - blend) * x0 + blend * noise,
             timestep=sigma * 1000,
@@ -66,13 +88,9 @@ class TransformerStage:
             pooled_projections=pooled,
         ).sample
         loss = (velocity - (noise - x0)).pow(2).mean()
-        self.optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
-        set_lr(self.optimizer, LR * warmup_cosine(index, self.steps, warmup=200))
-        self.optimizer.step()
-        self._follow(index)
-        return loss.item()
+        # The text encoders' last layers do not reach the transformer; their gradient is none.
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
+        return loss.item(), gradients
 
     def _follow(self, index: int) -> None:
         decay = min(EMA_DECAY, (1 + index) / (10 + index))
