@@ -3,10 +3,8 @@
 Rollout actors and reward pools are those of a run; there is no learner. The LoRA is pushed as a run pushes its own.
 """
 
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from deploy.errors import ProblemsError
 from deploy.files import to_json
 from deploy.libraries import quiet
 from deploy.recipe import load_recipe
+from deploy.record import evaluation_record
 from deploy.rundir import RunDir, load_run
 from learner.errors import UserError
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from actors.team import Team
 
 FORMATS: dict[str, PromptFormat] = {".txt": "lines", ".jsonl": "geneval", ".parquet": "parquet"}
-RECORDED_PACKAGES = ("torch", "diffusers", "transformers", "peft", "onnxruntime", "rapidocr", "ray")
-"""Versions that can move a score."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,6 @@ def report(
     subject: Subject, rewards: Mapping[str, RewardSummary], before: EvaluationResult, after: EvaluationResult
 ) -> dict[str, Any]:
     """Scores, and everything that is needed to get the same ones again."""
-    config = subject.config
     return {
         "rewards": {
             name: {"base": r.before, "lora": r.after, "se": r.se, "n": r.n, "failed": after.failed[name]}
@@ -180,16 +176,7 @@ def report(
         "seconds": before.seconds + after.seconds,
         "record": {
             "lora": str(subject.lora),
-            "base": config.policy.base,
-            "revision": config.policy.revision,
-            "sampling": config.eval_sampling.model_dump(mode="json"),
-            "dtype": config.policy.dtype,
-            "resolution": config.policy.resolution,
-            "max_sequence_length": config.policy.max_sequence_length,
-            "seed": config.eval.seed,
-            "batch_size": config.eval.batch_size,
             "num_prompts": len(subject.prompts),
-            "python": platform.python_version(),
-            "packages": {name: version(name) for name in RECORDED_PACKAGES},
+            **evaluation_record(subject.config),
         },
     }

@@ -54,6 +54,11 @@ class RunDir:
         return self.path / "metrics.jsonl"
 
     @property
+    def launches(self) -> Path:
+        """One JSON line per start of the run: settings and versions."""
+        return self.path / "launches.jsonl"
+
+    @property
     def tensorboard(self) -> Path:
         """Event files."""
         return self.path / "tensorboard"

@@ -3,6 +3,7 @@
 The controller trains; here is everything around it that a person or a script sees.
 """
 
+import json
 import signal
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from deploy.progress.pictures import GRID, PictureListener
 from deploy.progress.plain import PlainListener
 from deploy.progress.tensorboard import TensorBoardListener
 from deploy.recipe import Recipe
+from deploy.record import launch_record
 from deploy.rundir import RunDir, Started, created, resumed
 
 SIGNAL_BASE = 128
@@ -87,7 +89,7 @@ def _directory(order: Order) -> AbstractContextManager[Started]:
 def _listeners(order: Order, started: Started) -> list[ClosableListener]:
     """Files first: they are written even when the terminal goes away."""
     run_dir = order.run_dir
-    listeners: list[ClosableListener] = [_Starter(started), PictureListener(run_dir.samples)]
+    listeners: list[ClosableListener] = [_Starter(order, started), PictureListener(run_dir.samples)]
     if order.recipe.config.run.tensorboard:
         resumed_at = int(order.checkpoint.name) if order.checkpoint else None
         listeners.append(TensorBoardListener(run_dir.tensorboard, resumed_at))
@@ -102,13 +104,17 @@ def _listeners(order: Order, started: Started) -> list[ClosableListener]:
 
 
 class _Starter:
-    """Notes when there is something worth keeping: the first iteration. Until then a failed run leaves nothing."""
+    """Records each start, and notes when there is something worth keeping: until the first iteration there is not."""
 
-    def __init__(self, started: Started) -> None:
-        self._started = started
+    def __init__(self, order: Order, started: Started) -> None:
+        self._order, self._started = order, started
 
     def on_start(self, config: RunConfig, baseline: EvaluationResult | None) -> None:
-        """Actors are up, nothing is trained."""
+        """Actors are up: what they run on goes on record."""
+        checkpoint = self._order.checkpoint
+        record = launch_record(config, int(checkpoint.name) if checkpoint else None)
+        with self._order.run_dir.launches.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
 
     def on_stage(self, stage: str, detail: str) -> None:
         """Nothing to note."""

@@ -164,6 +164,16 @@ def test_resume_goes_on(recipe_file: Path, run: Path, marble: Marble) -> None:
     assert "iteration 2/4" not in ran.out
 
 
+def test_every_start_is_on_record(recipe_file: Path, run: Path, marble: Marble) -> None:
+    """Row 27: what is needed to get the same scores again, beside the scores."""
+    marble("train", recipe_file, "--resume")
+    first, second = [json.loads(line) for line in (run / "launches.jsonl").read_text().splitlines()]
+    assert (first["resumed_at"], second["resumed_at"]) == (None, 2)
+    assert first["sampling"] == {"steps": 10, "solver": "euler", "guidance_scale": 1.0, "allow_guidance": False}
+    assert (first["dtype"], first["resolution"], first["seed"]) == ("float32", 64, 1000)
+    assert first["packages"]["torch"]
+
+
 def test_resume_with_more_iterations(recipe_file: Path, run: Path, marble: Marble) -> None:
     """The one number that may grow; config.yaml follows."""
     assert marble("train", recipe_file, "--resume", "--set", "run.iterations=6").code == 0
