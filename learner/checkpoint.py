@@ -120,8 +120,8 @@ def prune(root: Path, keep_last: int, best: Sequence[Path] = ()) -> list[Path]:
     kept = {path.resolve() for path in (*list(complete(root))[:keep_last], *best)}
     if not kept:
         return []
-    newest = max(path.name for path in kept)
-    gone = [path for path in _named(root) if path.resolve() not in kept and path.name < newest]
+    newest = max(int(path.name) for path in kept)
+    gone = [path for path in _named(root) if path.resolve() not in kept and int(path.name) < newest]
     leftovers = [path for path in root.iterdir() if path.name.startswith(".") and ".new." in path.name]
     for path in (*gone, *leftovers):
         shutil.rmtree(path, ignore_errors=True)

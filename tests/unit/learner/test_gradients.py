@@ -80,7 +80,7 @@ def test_k_gradients_are_the_formula(learner: Learner) -> None:
     assert relative_error(apart(learner, update), by_the_formula(learner, update)) < 1e-5
 
 
-@pytest.mark.parametrize("micro_batch_size", [1, 5, 24, 100])
+@pytest.mark.parametrize("micro_batch_size", [1, 5, 100])
 def test_any_split_into_micro_batches_gives_the_same(
     micro_batch_size: int, learner: Learner, tiny_folder: Path
 ) -> None:

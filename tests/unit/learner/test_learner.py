@@ -379,3 +379,37 @@ def test_ranks_without_a_process_group_are_refused(tiny_folder: Path) -> None:
         make_learner(tiny_folder, rank=1, world_size=2)
     with pytest.raises(ValueError, match=r"rank must be in 0\.\.0, got 3"):
         make_learner(tiny_folder, rank=3)
+
+
+EFFECTS: dict[str, dict[str, Any]] = {
+    "lr": {"lr": 2e-3},
+    "betas": {"betas": (0.5, 0.9)},
+    "eps": {"eps": 1e-3},
+    "weight_decay": {"weight_decay": 5.0},
+    "max_grad_norm": {"max_grad_norm": 1e-6},
+    "nft_beta": {"nft_beta": 0.2},
+    "kl_beta": {"kl_beta": 50.0},
+    "updates_per_iteration": {"updates_per_iteration": 1},
+    "timesteps": {"timesteps": 1},
+    "timestep_fraction": {"timestep_fraction": 0.8, "timesteps": 1},
+    "ema_decay": {"ema_decay": 0.3},
+    "autocast": {"autocast": "bfloat16"},
+    "advantage.std": {"advantage": {"std": "batch"}},
+    "advantage.eps": {"advantage": {"eps": 0.5}},
+    "advantage.eps_scale": {"advantage": {"eps": 0.5, "eps_scale": "absolute"}},
+    "advantage.max": {"advantage": {"max": 1.0}},
+    "old_policy.slope": {"old_policy": {"slope": 0.1}},
+    "old_policy.flat_steps": {"old_policy": {"slope": 0.1, "flat_steps": 3}},
+    "old_policy.max": {"old_policy": {"slope": 0.1, "max": 0.05}},
+}
+
+
+def test_every_key_has_an_effect(tiny_folder: Path) -> None:
+    """FAULTS 24: no two of these recipes leave the same run behind."""
+    outcomes = {}
+    for name, changes in {"none": {}, **EFFECTS}.items():
+        learner = make_learner(tiny_folder, **changes)
+        for iteration in range(2):
+            learner.train(make_batch(learner, iteration))
+        outcomes[name] = tuple(learner.adapter(slot).hash for slot in ("default", "old", "ema"))
+    assert len(set(outcomes.values())) == len(outcomes), outcomes
