@@ -82,8 +82,8 @@ class ActorsConfig(_Strict):
     harmonizer: RoleConfig = RoleConfig()
     pools: dict[str, PoolConfig] = Field(default_factory=dict)
     """By reward name; a reward not named here gets the defaults."""
-    start_timeout_s: float = Field(120.0, gt=0)
-    """For all actors of a role to come up."""
+    start_timeout_s: float = Field(300.0, gt=0)
+    """For all actors of a role to come up: imports and models, on a busy machine. Impossible placements fail sooner."""
     rollout_timeout_s: float = Field(300.0, gt=0)
     """For one rollout task."""
     max_failed_share: float = Field(0.2, ge=0, le=1)

@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from actors.remote import one_line
 from actors.run_config import RunConfig
 from actors.team import Identity
 from learner.errors import UserError
@@ -29,6 +30,15 @@ MAX_STORE_SHARE = 0.3
 """Of the machine's memory; Ray's own default."""
 JOB_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in the entry point of a submitted job, whose runtime environment then holds for its workers."""
+LOCAL_VARIABLES = {
+    # Usage reports would go out over a network that need not be there.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray gives up on its own processes after a minute, which a machine with other work can take to start them.
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_worker_register_timeout_seconds": "300",
+    "RAY_health_check_timeout_ms": "60000",
+}
+"""Environment of a Ray that is started here, where the user does not say otherwise."""
 NOT_SHIPPED = [".git", ".venv", "runs", "cache", "tests", "docs", "benchmarks", "tinyworld/work", "**/__pycache__"]
 """Kept out of the working_dir that workers of a joined cluster get (Ray's limit is 100 MB)."""
 WORKER_LOGS_VARIABLE = "MARBLE_WORKER_LOGS"
@@ -82,15 +92,19 @@ def _join(address: str, runtime_env: dict[str, Any]) -> None:
 
 
 def _start_local(config: RunConfig) -> None:
-    # Usage reports would go out over a network that need not be there.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",  # without it Ray would join whatever cluster it finds on this machine
-        num_cpus=max(MIN_CPUS, os.cpu_count() or 1),
-        object_store_memory=store_bytes(config),
-        include_dashboard=False,
-        **_logging(),
-    )
+    for name, value in LOCAL_VARIABLES.items():
+        os.environ.setdefault(name, value)
+    try:
+        ray.init(
+            address="local",  # without it Ray would join whatever cluster it finds on this machine
+            num_cpus=max(MIN_CPUS, os.cpu_count() or 1),
+            object_store_memory=store_bytes(config),
+            include_dashboard=False,
+            **_logging(),
+        )
+    except Exception as error:  # Ray raises a bare one when its own processes do not come up
+        ray.shutdown()
+        raise UserError(f"Ray could not be started on this machine: {one_line(error)}") from error
 
 
 def _logging() -> dict[str, Any]:

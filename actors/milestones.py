@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from actors import evaluation
+from actors.ensemble import MemberFailedError
 from actors.results import EvaluationResult, Which
 from actors.rollout import Slot
 from actors.run import Run
@@ -91,6 +92,6 @@ def stopped(run: Run | None, signal_number: int) -> RunStopped:
     if run.at_boundary and run.done > max(0, keeper.last_saved):
         try:
             checkpoint(run, in_time)
-        except (StopRequestedError, UserError) as error:
+        except (StopRequestedError, UserError, MemberFailedError) as error:
             run.order.listener.on_warning(f"no checkpoint of the last iterations: {error}")
     return RunStopped(signal_number, run.done, keeper.path(keeper.last_saved) if keeper.last_saved >= 0 else None)

@@ -4,6 +4,7 @@ It also counts the bytes that pass through the process that calls it, both ways:
 small numbers, and this is where that is seen.
 """
 
+import contextlib
 import io
 import pickle
 import time
@@ -108,7 +109,9 @@ class RayRemote:
         return value
 
     def kill(self, actor: Actor) -> None:
-        ray.kill(actor, no_restart=True)
+        # Where Ray itself is gone, so are its actors; the error that led here must not be hidden by this one.
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.kill(actor, no_restart=True)
 
     def now_s(self) -> float:
         return time.monotonic()

@@ -1,5 +1,6 @@
 """Fixtures of whole runs, and the one local Ray that the quick tests share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,10 @@ def local_ray() -> Iterator[None]:
 
     import ray
 
+    from actors.local_ray import LOCAL_VARIABLES
+
+    for name, value in LOCAL_VARIABLES.items():
+        os.environ.setdefault(name, value)
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(
         address="local",
