@@ -13,7 +13,7 @@ from typing import Self
 
 from actors import local_ray, milestones, tally
 from actors.evaluation import summarise
-from actors.harvest import Draw, Harvest, draw_and_score, refuse_failures
+from actors.harvest import Draw, Harvest, draw_and_score
 from actors.learner_group import DrawnTask
 from actors.ledger import LedgerEntry
 from actors.prompts import Prompt
@@ -156,10 +156,9 @@ class Controller:
                 self.listener.on_stage("rewards", f"{cells_left} scores to come")
 
         draw = Draw(tasks, prompts, "old", config.sampling, evaluation=False)
-        harvest = draw_and_score(run.team, draw, self.stop.check, progress)
+        harvest = draw_and_score(run.team, draw, config.actors.max_failed_share, self.stop.check, progress)
         for task, meta in enumerate(harvest.metas):
             run.sync.check_drawn(meta, f"iteration {index}, task {task}")
-        refuse_failures(harvest, config.reward_names, config.actors.max_failed_share)
         return harvest
 
     def _train(

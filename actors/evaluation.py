@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from actors.config import EvalConfig
 from actors.files import write_atomically
-from actors.harvest import Draw, Harvest, draw_and_score, refuse_failures
+from actors.harvest import Draw, Harvest, draw_and_score
 from actors.prompts import Prompt
 from actors.results import EvalSample, EvaluationResult, RewardSummary, Which
 from actors.rollout import Slot
@@ -67,9 +67,8 @@ def evaluate(
         UserError: above `max_failed_share` of one reward's cells failed; or a task could not be drawn.
     """
     began_s = team.remote.now_s()
-    harvest = draw_and_score(team, draw, check, progress)
+    harvest = draw_and_score(team, draw, max_failed_share, check, progress)
     names = tuple(team.pools)
-    refuse_failures(harvest, names, max_failed_share)
     return EvaluationResult(
         iteration=iterations_done,
         which=which,

@@ -68,11 +68,6 @@ class Harvest:
         """States of one reward's cells."""
         return CellCounts(*(int((self.states_KN[k] == state).sum()) for state in State))
 
-    def most_common_failure(self, k: int) -> str:
-        """The reason that most of one reward's failed cells share."""
-        reasons = Counter(reason for (reward, _), reason in self.reasons.items() if reward == k)
-        return reasons.most_common(1)[0][0] if reasons else ""
-
 
 @dataclass
 class _Field:
@@ -85,20 +80,29 @@ class _Field:
     scores_KN: NDArray[np.float32]
     states_KN: NDArray[np.uint8]
     cells_left: int
+    max_failed_share: float
+    applicable_K: list[int]
+    """Cells that each reward applies to."""
     reasons: dict[tuple[int, int], str] = field(default_factory=dict)
     latents: dict[int, Ref] = field(default_factory=dict)
     metas: dict[int, RolloutMeta] = field(default_factory=dict)
 
     @classmethod
-    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool]) -> "_Field":
+    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool], max_failed_share: float) -> "_Field":
         shape = (len(pools), len(draw.prompts))
         starts = np.cumsum([0, *(len(task.sample_ids) for task in draw.tasks)]).tolist()
         assert starts[-1] == shape[1], f"tasks hold {starts[-1]} samples, there are {shape[1]} prompts"
         unknown = np.full(shape, np.nan, np.float32)
-        return cls(draw, pools, starts, unknown, np.zeros(shape, np.uint8), cells_left=unknown.size)
+        states = np.zeros(shape, np.uint8)
+        applicable = [sum(map(pool.applies, draw.prompts)) for pool in pools.values()]
+        return cls(draw, pools, starts, unknown, states, unknown.size, max_failed_share, applicable)
 
     def put(self, k: int, cells: Cells) -> None:
-        """Cells of one slice of one task."""
+        """Cells of one slice of one task.
+
+        Raises:
+            UserError: more of this reward has failed by now than may fail in all; with the scorer's own error.
+        """
         first = self.starts[cells.task] + cells.start
         rows = slice(first, first + len(cells.result.states))
         self.scores_KN[k, rows], self.states_KN[k, rows] = cells.result.scores, cells.result.states
@@ -106,18 +110,32 @@ class _Field:
             if self.states_KN[k, n] == State.FAILED:
                 self.reasons[k, n] = cells.result.reasons[n - first]
         self.cells_left -= len(cells.result.states)
+        failed = [reason for (reward, _), reason in self.reasons.items() if reward == k]
+        if len(failed) > self.max_failed_share * self.applicable_K[k]:
+            raise UserError(
+                f"reward {tuple(self.pools)[k]}: {len(failed)} of {self.applicable_K[k]} cells failed so far "
+                f"(max_failed_share is {self.max_failed_share:g}): {Counter(failed).most_common(1)[0][0]}"
+            )
 
 
-def draw_and_score(team: Team, draw: Draw, check: Callable[[], None], progress: Callable[[int, int], None]) -> Harvest:
+def draw_and_score(
+    team: Team,
+    draw: Draw,
+    max_failed_share: float,
+    check: Callable[[], None],
+    progress: Callable[[int, int], None],
+) -> Harvest:
     """Draws all tasks and scores all samples.
 
     Args:
+        max_failed_share: of the cells that one reward applies to.
         progress: gets the tasks drawn and cells left whenever either changed.
 
     Raises:
-        UserError: a task could not be drawn by any actor. RuntimeError: drawing raised what is no user's error.
+        UserError: a task could not be drawn by any actor, or too much of one reward failed.
+        RuntimeError: drawing raised what is no user's error.
     """
-    growing = _Field.fresh(draw, team.pools)
+    growing = _Field.fresh(draw, team.pools, max_failed_share)
     order = {id(pool.crew): k for k, pool in enumerate(team.pools.values())}
     began_s = team.remote.now_s()
     drawn_s = began_s
@@ -173,18 +191,3 @@ def _take_drawn(growing: _Field, outcome: Outcome) -> None:
 
 class RolloutError(UserError):
     """A task that no rollout actor could draw."""
-
-
-def refuse_failures(harvest: Harvest, reward_names: tuple[str, ...], max_failed_share: float) -> None:
-    """Stops the run when too much of one reward failed.
-
-    Raises:
-        UserError: above the share; with the scorer's own error.
-    """
-    for k, name in enumerate(reward_names):
-        counts = harvest.counts(k)
-        if counts.failed_share > max_failed_share:
-            raise UserError(
-                f"reward {name}: {counts.failed} of {counts.failed + counts.scored} cells failed "
-                f"(max_failed_share is {max_failed_share:g}): {harvest.most_common_failure(k)}"
-            )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from actors.run_config import RunConfig
 from learner.types import IterationReport
+from rewards.contract import State
 
 Which = Literal["before", "ema"]
 
@@ -94,7 +95,7 @@ class EvaluationResult:
     @property
     def failed(self) -> dict[str, int]:
         """Failed cells per reward."""
-        return {name: int((states == 2).sum()) for name, states in self.states.items()}
+        return {name: int((states == State.FAILED).sum()) for name, states in self.states.items()}
 
     @property
     def means(self) -> dict[str, float]:

@@ -1,12 +1,16 @@
 """A run small enough for tests: a random SD3 pipeline of 32x32 pixels, two prompt sources, cheap scorers."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-from actors.controller import SilentListener
-from actors.results import EvaluationResult, IterationResult
+from actors.controller import Controller, SilentListener
+from actors.ledger import SAMPLES, read_table
+from actors.remote import Remote
+from actors.results import EvaluationResult, IterationResult, RunSummary
 from actors.run_config import RunConfig
+from tests.unit.actors.in_process import InProcess
 
 SCORERS = "tests.integration.fake_scorers"
 
@@ -77,3 +81,32 @@ class Recorder(SilentListener):
 
     def on_checkpoint(self, path: Path) -> None:
         self.checkpoints.append(path)
+
+
+def run(
+    config: RunConfig, run_dir: Path, remote: InProcess | None = None, recorder: Recorder | None = None, **more: Any
+) -> tuple[RunSummary, Recorder, InProcess]:
+    """A run in a folder, made if missing."""
+    run_dir.mkdir(exist_ok=True)
+    remote, recorder = remote or InProcess(), recorder or Recorder()
+    import torch
+
+    torch.set_num_threads(1)  # as the actors' processes have it
+    as_remote: Remote = remote
+    with Controller(config, run_dir, recorder, remote=as_remote, spawn=remote.spawn, **more) as controller:
+        summary = controller.run()
+    assert remote.alive() == []
+    return summary, recorder, remote
+
+
+def contents(checkpoint: Path) -> dict[str, str]:
+    """Hash of every file."""
+    return {
+        str(path.relative_to(checkpoint)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file()
+    }
+
+
+def samples(run_dir: Path) -> list[dict[str, Any]]:
+    return read_table(run_dir, SAMPLES).to_pylist()

@@ -3,15 +3,11 @@
 Rows 14, 22, 23 and 28 of the faults table.
 """
 
-import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from actors import preflight
 from actors.config import RoleConfig
@@ -19,40 +15,13 @@ from actors.controller import Controller
 from actors.crew import Crew, Outcome, Standing, Work
 from actors.ensemble import Ensemble, MemberLostError
 from actors.local_ray import new_identity
-from actors.process import Started
 from actors.pump import no_outcome, pump
 from actors.remote import RayRemote
-from actors.results import ActorVitals
-from actors.team import Identity, Spawn, ray_spawn
+from actors.team import Spawn, ray_spawn
+from tests.integration.on_ray import Rank, Toy, names_in, wait_until
 from tests.integration.small_run import Recorder, small_config
 
 pytestmark = pytest.mark.usefixtures("local_ray")
-
-
-class Toy:
-    """Says who it is; can be asked to die or to hang."""
-
-    def __init__(self, name: str) -> None:
-        self._started = Started("toy", name, 1)
-        self._adapter = ""
-
-    def start(self) -> ActorVitals:
-        with self._started:
-            return self._started.vitals
-
-    def load(self, adapter: str) -> str:
-        self._adapter = adapter
-        return adapter
-
-    def work(self, what: str, marker: str) -> tuple[NDArray[np.uint8], tuple[int, str, str]]:
-        """Does what it is asked to, the first time."""
-        path = Path(marker)
-        if what != "work" and not path.exists():
-            path.touch()
-            if what == "die":
-                os._exit(1)
-            time.sleep(3600)
-        return np.zeros(50_000, np.uint8), (os.getpid(), self._adapter, os.environ["OMP_NUM_THREADS"])
 
 
 def forever() -> None:
@@ -71,22 +40,6 @@ def make_crew(spawn: Spawn, remote: RayRemote, warnings: list[str], size: int = 
         retries=1,
         warn=warnings.append,
     )
-
-
-def names_in(identity: Identity) -> list[str]:
-    """Actors that Ray knows in a run's namespace."""
-    import ray.util
-
-    util: Any = ray.util
-    found = util.list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in found if actor["namespace"] == identity.namespace]
-
-
-def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("what", ["die", "hang"])
@@ -112,16 +65,6 @@ def test_row_14_a_process_that_dies_or_hangs_is_replaced_and_its_work_done_once(
     assert remote.bytes_moved < 20_000, "six arrays of 50 kB stayed where they are"
     crew.close()
     wait_until(lambda: names_in(identity) == [])
-
-
-class Rank:
-    """A member of a collective."""
-
-    def train(self, dies: bool) -> int:
-        if dies:
-            os._exit(1)
-        time.sleep(3600)
-        return 0
 
 
 def test_row_22_one_lost_member_is_named_at_once_and_all_are_gone() -> None:

@@ -1,23 +1,18 @@
 """Whole runs with the real rooms but without processes: what must be equal is equal, whatever happens on the way."""
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from actors.controller import Controller
-from actors.ledger import SAMPLES, STEPS, read_table
-from actors.remote import Remote
+from actors.ledger import STEPS, read_table
 from actors.results import IterationResult, RunSummary
-from actors.run_config import RunConfig
 from actors.stop import RunStopped
 from actors.team import StartError
 from learner.errors import CheckpointError, UserError
-from tests.integration.small_run import SCORERS, Recorder, small_config
+from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
 from tests.unit.actors.in_process import InProcess
 
 
@@ -36,33 +31,6 @@ class CrashAfter(Recorder):
         super().on_iteration(result)
         if result.done == self._done:
             raise Crash
-
-
-def run(
-    config: RunConfig, run_dir: Path, remote: InProcess | None = None, recorder: Recorder | None = None, **more: Any
-) -> tuple[RunSummary, Recorder, InProcess]:
-    """A run in a folder, made if missing."""
-    run_dir.mkdir(exist_ok=True)
-    remote, recorder = remote or InProcess(), recorder or Recorder()
-    torch.set_num_threads(1)
-    as_remote: Remote = remote
-    with Controller(config, run_dir, recorder, remote=as_remote, spawn=remote.spawn, **more) as controller:
-        summary = controller.run()
-    assert remote.alive() == []
-    return summary, recorder, remote
-
-
-def contents(checkpoint: Path) -> dict[str, str]:
-    """Hash of every file."""
-    return {
-        str(path.relative_to(checkpoint)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(checkpoint.rglob("*"))
-        if path.is_file()
-    }
-
-
-def samples(run_dir: Path) -> list[dict[str, Any]]:
-    return read_table(run_dir, SAMPLES).to_pylist()
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +210,7 @@ def test_row_8_too_many_failed_cells_stop_the_run_with_the_scorers_own_error(mod
         "picky": {"scorer": f"{SCORERS}:FailsOn", "args": {"word": "oak"}},
     }
     config = small_config(model, tmp_path, run={"iterations": 1}, rewards=rewards)
-    with pytest.raises(UserError, match=r"reward picky: 3 of 5 cells failed .* is 0\.2\): cannot bear oak"):
+    with pytest.raises(UserError, match=r"reward picky: 3 of 5 cells failed so far .* is 0\.2\): cannot bear oak"):
         run(config, tmp_path / "run")
 
 

@@ -18,9 +18,8 @@ from actors.ensemble import MemberLostError
 from actors.ledger import STEPS, read_table
 from actors.results import ActorVitals, IterationResult, RunSummary
 from actors.run_config import RunConfig
-from tests.integration.small_run import SCORERS, Recorder, small_config
-from tests.integration.test_actors_on_ray import names_in, wait_until
-from tests.integration.test_run_in_process import contents, run, samples
+from tests.integration.on_ray import names_in, wait_until
+from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
 
 ROOT = Path(__file__).parents[2]
 PATIENT = {"start_timeout_s": 900, "rollout_timeout_s": 600}
