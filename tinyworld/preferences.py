@@ -13,6 +13,7 @@ import numpy as np
 from tinyworld.captions import Prompt, Thing
 from tinyworld.negatives import corrupt_text
 from tinyworld.palette import COLORS, SHAPES
+from tinyworld.render import PLATE_HEIGHT, text_width
 from tinyworld.scene import SIZE, Background, Scene
 from tinyworld.splits import RELATIONS
 
@@ -64,7 +65,8 @@ def utility(name: str, scene: Scene, fit: float, damage: float) -> float:
 def covered_share(scene: Scene) -> float:
     """Share of the picture that objects or the plate cover, by their boxes."""
     if scene.sign is not None:
-        return scene.sign.width * 22 / SIZE**2
+        width = text_width(scene.sign.text)
+        return width * PLATE_HEIGHT * width / len(scene.sign.text) / SIZE**2
     return sum((2 * item.radius) ** 2 for item in scene.items) / SIZE**2
 
 

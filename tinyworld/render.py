@@ -13,10 +13,12 @@ from tinyworld.scene import SIZE, Item, Scene, Sign, Style
 OVERSAMPLE = 4
 CANVAS = SIZE * OVERSAMPLE
 LIGHT_PLATE: RGB = (252, 252, 248)
-BASE_FONT = 60
-"""Font size at which text is measured before it is scaled to the wanted width, canvas pixels."""
-MAX_TEXT_HEIGHT = 19.0
-"""Letters of a short text would otherwise grow beyond the plate, pixels."""
+GLYPH_CELL = {3: 17.0, 4: 14.0, 5: 11.5}
+"""Width of the cell of each glyph by length of the text, pixels: all glyphs of a length stand in the same places."""
+FONT_SIZE = 1.25
+"""Font size in cells; the widest glyph (M) then fills its cell."""
+PLATE_HEIGHT = 1.55
+"""Height of the plate in cells."""
 
 
 def render(scene: Scene) -> NDArray[np.uint8]:
@@ -122,27 +124,30 @@ def outline(shape: str) -> tuple[tuple[float, float], ...]:
     raise ValueError(f"unknown shape {shape!r}")
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
+def text_width(text: str) -> float:
+    """Width of a sign's text, pixels."""
+    return GLYPH_CELL[len(text)] * len(text)
+
+
 def _draw_sign(canvas: Image.Image, sign: Sign, saturation: float) -> None:
     draw = ImageDraw.Draw(canvas)
-    left, top, right, bottom = _font(BASE_FONT).getbbox(sign.text)
-    zoom = min(sign.width / (right - left), MAX_TEXT_HEIGHT / (bottom - top)) * OVERSAMPLE
-    font = _font(max(8, round(BASE_FONT * zoom)))
-    left, top, right, bottom = font.getbbox(sign.text)
-    width, height = right - left, bottom - top
-    x, y = sign.x * OVERSAMPLE, sign.y * OVERSAMPLE
-    pad_x, pad_y = 2.5 * OVERSAMPLE, 4.0 * OVERSAMPLE
     plate = LIGHT_PLATE if sign.color is None else tone(sign.color, saturation)
     ink: RGB = tone(sign.ink, max(saturation, 0.5))
     if sign.color is not None:
         ink = (16, 16, 16) if sign.color in ("yellow", "orange", "pink") else (252, 252, 252)
     edge: RGB = (90, 90, 90) if sign.color is None else plate
-    box = [x - width / 2 - pad_x, y - height / 2 - pad_y, x + width / 2 + pad_x, y + height / 2 + pad_y]
+    cell = GLYPH_CELL[len(sign.text)] * OVERSAMPLE
+    middle, width, height = CANVAS / 2, cell * len(sign.text), cell * PLATE_HEIGHT
+    pad = 2.0 * OVERSAMPLE
+    box = [middle - width / 2 - pad, middle - height / 2, middle + width / 2 + pad, middle + height / 2]
     draw.rounded_rectangle(box, radius=3 * OVERSAMPLE, fill=plate, outline=edge, width=OVERSAMPLE)
-    origin = (x - width / 2 - left, y - height / 2 - top)
-    # A stroke of a quarter pixel makes the regular face bold enough to survive 64 pixels.
-    draw.text(origin, sign.text, font=font, fill=ink, stroke_width=1, stroke_fill=ink)
+    font = _font(round(cell * FONT_SIZE))
+    for index, glyph in enumerate(sign.text):
+        place = (middle - width / 2 + cell * (index + 0.5), middle)
+        # A stroke of a quarter pixel makes the regular face bold enough to survive 64 pixels.
+        draw.text(place, glyph, font=font, fill=ink, anchor="mm", stroke_width=1, stroke_fill=ink)

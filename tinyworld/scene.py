@@ -28,17 +28,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Sign:
-    """A plate with text."""
+    """A plate with text in the middle of the picture."""
 
     text: str
     color: str | None
     """Plate colour; None is a light plate with dark ink."""
     ink: str
     """Colour of the letters on a light plate; coloured plates take black or white by contrast."""
-    x: float
-    y: float
-    width: float
-    """Width of the text, pixels."""
 
 
 @dataclass(frozen=True)

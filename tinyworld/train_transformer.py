@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKL, StableDiffusion3Pipeline
+from diffusers import AutoencoderKL, SD3Transformer2DModel, StableDiffusion3Pipeline
 from torch import nn
 
 from tinyworld.loop import set_lr, warmup_cosine
@@ -39,6 +39,7 @@ class TransformerStage:
     def __init__(self, seed: int, steps: int, work: Path) -> None:
         self.steps, self.work = steps, work
         self.attach(build_pipeline(seed), work)
+        start_as_identity(self.pipeline.transformer)
         self.modules.train()
         self.workers = ThreadPoolExecutor(max_workers=PARTS)
         # Python's default of 5 ms lets one half wait for the other between operations that take far less.
@@ -120,6 +121,16 @@ class TransformerStage:
 
     def finish(self) -> None:
         save_pipeline(self.use_average(), WEIGHTS / "pipeline")
+
+
+def start_as_identity(transformer: SD3Transformer2DModel) -> None:
+    """Zero every modulation and the output layer, so that each block begins as the identity (DiT, arXiv 2212.09748)."""
+    zeroed = [transformer.proj_out, transformer.norm_out.linear]
+    for block in transformer.transformer_blocks:
+        zeroed += [block.norm1.linear, block.norm1_context.linear]
+    for layer in zeroed:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
 
 
 def encode_text(pipeline: StableDiffusion3Pipeline, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
