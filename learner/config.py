@@ -111,7 +111,7 @@ class LearnerConfig(_Strict):
     timestep_fraction: float = Field(0.99, gt=0, le=1)
     """Only the first int(steps * fraction) sampling sigmas are trained."""
     micro_batch_size: int = Field(8, ge=1)
-    """Samples per forward on one rank."""
+    """Cells (one sample at one timestep) per forward on one rank."""
     ema_decay: float = Field(0.9, ge=0, lt=1)
     """EMA of the trained adapter, for evaluation and export; updated after every optimizer step."""
     gradient_checkpointing: bool = False

@@ -409,7 +409,6 @@ def test_every_key_has_an_effect(tiny_folder: Path) -> None:
     outcomes = {}
     for name, changes in {"none": {}, **EFFECTS}.items():
         learner = make_learner(tiny_folder, **changes)
-        for iteration in range(2):
-            learner.train(make_batch(learner, iteration))
+        learner.train(make_batch(learner, 0))
         outcomes[name] = tuple(learner.adapter(slot).hash for slot in ("default", "old", "ema"))
     assert len(set(outcomes.values())) == len(outcomes), outcomes
