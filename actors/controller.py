@@ -175,16 +175,20 @@ class Controller:
             states_KN=harvest.states_KN,
             latents=(),
         )
-        run.at_boundary = False
         drawn = [DrawnTask(task, latents) for task, latents in zip(tasks, harvest.latents, strict=True)]
         run.team.learner.begin_train(batch, drawn)
-        run.team.wait_learner(self.stop.check_patiently)
+        run.team.wait_learner(self.stop.check)
         return run.team.learner.finish_train()
 
     def _sync(self, report: IterationReport) -> None:
-        """The new `old` to every rollout actor, if there is one, with proof of its arrival."""
+        """The new `old` to every rollout actor, if there is one, with proof of its arrival.
+
+        From here to the end of `_record` a stop request waits: the iteration is done, or it never was.
+        """
+        run = self._run
         self.listener.on_stage("sync", f"policy {report.policy_version}")
-        self._run.sync.after(report, self.config.learner.lr, self.stop.check_patiently)
+        run.sync.after(report, self.config.learner.lr, _go_on)
+        run.harmonizer_state = run.team.harmonizer_state(_go_on)
 
     def _record(self, prompts: tuple[Prompt, ...], harvest: Harvest, report: IterationReport, watch: Stopwatch) -> None:
         """Ledger, metrics, listener; with that the iteration is done."""
@@ -194,7 +198,7 @@ class Controller:
         run.ema_alpha = tally.ema_alpha(report, run.ema_alpha)
         result = tally.result(self.config, harvest, report, run.ema_alpha, timings_s, watch.bytes_moved)
         run.metrics.iteration(result, run.elapsed_s)
-        run.done, run.at_boundary = result.done, True
+        run.done = result.done
         self.listener.on_iteration(result)
         self._record_s = self._remote.now_s() - began_s
 
@@ -202,3 +206,7 @@ class Controller:
     def _run(self) -> Run:
         assert self._live is not None, "the run is not up"
         return self._live
+
+
+def _go_on() -> None:
+    """A check that never asks to stop."""

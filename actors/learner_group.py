@@ -96,6 +96,15 @@ class LearnerGroup:
         call = ("save", str(root), iterations_done, extra)
         self.ensemble.begin("writing a checkpoint", {self._ranks[0]: call}, self._config.timeout_s)
 
+    def save_now(self, root: Path, iterations_done: int, extra: Mapping[str, Any], timeout_s: float) -> Path:
+        """The same at once, whatever else the group is doing.
+
+        Raises:
+            ActorLostError, CallFailedError, TimeoutError.
+        """
+        ref = self.ensemble.send(self._ranks[0], "save", str(root), iterations_done, extra)
+        return Path(self._remote.get(ref, timeout_s))
+
     def finish_save(self) -> Path:
         """Its folder."""
         return Path(self.ensemble.results[self._ranks[0]])

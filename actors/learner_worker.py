@@ -53,13 +53,26 @@ class RankDone:
     old_hash: str
 
 
+KEPT_SNAPSHOTS = 2
+"""A run that is asked to stop while an iteration ends may want the state before it or after it."""
+
+
 class LearnerWorker:
-    """A :class:`learner.learner.Learner` and its place in the process group."""
+    """A :class:`learner.learner.Learner` and its place in the process group.
+
+    Rank 0 keeps a copy of its state as it stood between iterations, so that a checkpoint can be written at any moment,
+    also while a step is under way.
+    """
+
+    MAX_CONCURRENCY = 2
+    """One call that trains, and one that saves."""
 
     def __init__(self, spec: LearnerSpec, harmonizer: HarmonizerClient) -> None:
         self._spec, self._harmonizer = spec, harmonizer
         self._started = Started(f"learner rank {spec.rank}", spec.name, spec.role.threads)
         self._learner: Any = None
+        self._snapshots: dict[int, Any] = {}
+        """Iterations done -> what Learner.state() gave."""
 
     def free_address(self) -> str:
         """An address on this node at which rank 0 can be met; a fresh port each time, so that no old group lingers."""
@@ -122,6 +135,7 @@ class LearnerWorker:
 
             tensors, state = checkpoints.load(Path(checkpoint))
             self._learner.load_state(tensors, state["learner"])
+        self._keep_snapshot()
         from learner.learner import rank_slice
 
         default, old = self._learner.adapter("default"), self._learner.adapter("old")
@@ -139,7 +153,13 @@ class LearnerWorker:
     def train(self, batch: TrainBatch, *latents: Latents) -> IterationReport | RankDone:
         """One iteration; rank 0 reports, the others confirm."""
         report: IterationReport = self._learner.train(replace(batch, latents=latents))
+        self._keep_snapshot()
         return report if self._spec.rank == 0 else RankDone(report.default_hash, report.old_hash)
+
+    def _keep_snapshot(self) -> None:
+        if self._spec.rank == 0:
+            self._snapshots[self._learner.iteration + 1] = self._learner.state()
+            self._snapshots.pop(self._learner.iteration + 1 - KEPT_SNAPSHOTS, None)
 
     def adapter(self, slot: str) -> AdapterState:
         """One of default, old, ema, ready to be sent."""
@@ -150,12 +170,13 @@ class LearnerWorker:
         """Writes a checkpoint with the LoRA of the EMA beside it; returns its folder.
 
         Args:
+            iterations_done: one of the last KEPT_SNAPSHOTS states between iterations.
             extra: what the controller wants to find again: goes into the state next to the learner's.
         """
         from learner import checkpoint as checkpoints
         from learner.export import LoraExport
 
-        tensors, state = self._learner.state()
+        tensors, state = self._snapshots[iterations_done]
         policy = self._spec.policy
         # A machine's path says nothing elsewhere, and would make equal runs differ.
         base = Path(policy.base).name if Path(policy.base).exists() else policy.base

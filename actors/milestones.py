@@ -1,44 +1,46 @@
 """What a run does between iterations: checkpoints, evaluations, and the last checkpoint when it is asked to stop."""
 
-import time
-from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from actors import evaluation
-from actors.ensemble import MemberFailedError
+from actors.remote import ActorLostError, CallFailedError
 from actors.results import EvaluationResult, Which
 from actors.rollout import Slot
 from actors.run import Run
-from actors.stop import RunStopped, StopRequestedError
-from learner.errors import UserError
+from actors.stop import RunStopped
 
 SAVE_PATIENCE_S = 60.0
-"""For the checkpoint of a run that was asked to stop; who sent SIGTERM kills earlier if it wants to."""
+"""For the last checkpoint, which takes a second or two; `ray job stop` kills 3 s after its SIGTERM anyway."""
 
 
 def after_iteration(run: Run, before: EvaluationResult) -> None:
     """What is due now. The checkpoint first: an evaluation that fails then costs nothing."""
     config, done = run.order.config, run.done
     if run.keeper.is_due(done, config.run.iterations):
-        checkpoint(run, run.stop.check_patiently)
+        checkpoint(run)
     if config.eval.every and done % config.eval.every == 0:
         kept = run.keeper.note(before, evaluate(run, done, "ema"))
         if kept and run.keeper.last_saved != done:
-            checkpoint(run, run.stop.check_patiently)
+            checkpoint(run)
     if run.keeper.last_saved == done:
         prune(run)
 
 
-def checkpoint(run: Run, check: Callable[[], None]) -> None:
-    """Rank 0 writes everything a resumed run needs, and the LoRA beside it."""
-    learner, keeper = run.team.learner, run.keeper
+def checkpoint(run: Run) -> None:
+    """Rank 0 writes everything a resumed run needs, and the LoRA beside it. A stop request waits for it."""
     run.order.listener.on_stage("checkpoint", f"{run.done} iterations")
-    learner.begin_harmonizer_state()
-    run.team.wait_learner(check)
-    extra = keeper.extra(learner.finish_harmonizer_state(), run.done, run.prompts)
-    learner.begin_save(keeper.root, run.done, extra)
-    run.team.wait_learner(check)
-    path = learner.finish_save()
-    keeper.last_saved = run.done
+    run.team.learner.begin_save(run.keeper.root, run.done, _extra(run))
+    run.team.wait_learner(lambda: None)
+    _saved(run, run.team.learner.finish_save())
+
+
+def _extra(run: Run) -> dict[str, Any]:
+    return run.keeper.extra(run.harmonizer_state, run.done, run.prompts)
+
+
+def _saved(run: Run, path: Path) -> None:
+    run.keeper.last_saved = run.done
     run.metrics.checkpoint(run.done, path.name, run.elapsed_s)
     run.order.listener.on_checkpoint(path)
 
@@ -46,7 +48,7 @@ def checkpoint(run: Run, check: Callable[[], None]) -> None:
 def prune(run: Run) -> None:
     """Only now that an evaluation may have found the new checkpoint to be the best."""
     run.team.learner.begin_prune(run.keeper.root, run.order.config.checkpoint.keep_last, run.keeper.best_paths())
-    run.team.wait_learner(run.stop.check_patiently)
+    run.team.wait_learner(run.stop.check)
 
 
 def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
@@ -78,20 +80,13 @@ def slot_of(which: Which, init_lora: str | None) -> Slot | None:
 
 
 def stopped(run: Run | None, signal_number: int) -> RunStopped:
-    """Keeps what is done, where the learner stands between two iterations and there is time."""
+    """Keeps every iteration that is done; the one under way is drawn again on resume."""
     if run is None:
         return RunStopped(signal_number, 0, None)
-    deadline_s = time.monotonic() + SAVE_PATIENCE_S
-
-    def in_time() -> None:
-        if time.monotonic() > deadline_s:
-            raise StopRequestedError(f"it took longer than {SAVE_PATIENCE_S:g} s")
-
-    run.team.abandon_work()
     keeper = run.keeper
-    if run.at_boundary and run.done > max(0, keeper.last_saved):
+    if run.done > max(0, keeper.last_saved):
         try:
-            checkpoint(run, in_time)
-        except (StopRequestedError, UserError, MemberFailedError) as error:
+            _saved(run, run.team.learner.save_now(keeper.root, run.done, _extra(run), SAVE_PATIENCE_S))
+        except (ActorLostError, CallFailedError, TimeoutError) as error:
             run.order.listener.on_warning(f"no checkpoint of the last iterations: {error}")
     return RunStopped(signal_number, run.done, keeper.path(keeper.last_saved) if keeper.last_saved >= 0 else None)

@@ -105,8 +105,9 @@ class RayRemote:
             raise ActorLostError(one_line(error)) from error
         except ray.exceptions.RayError as error:
             raise CallFailedError(one_line(error)) from error
-        self.bytes_moved += size_of(value)
-        return value
+        copy, size = detached(value)
+        self.bytes_moved += size
+        return copy
 
     def kill(self, actor: Actor) -> None:
         # Where Ray itself is gone, so are its actors; the error that led here must not be hidden by this one.
@@ -128,6 +129,16 @@ class _Meter(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> str | None:
         return "x" * REF_BYTES if isinstance(obj, ray.ObjectRef) else None
+
+
+def detached(value: Any) -> tuple[Any, int]:
+    """A copy that shares nothing with the object store, and its bytes.
+
+    Ray hands out arrays that lie in the store, and pins them there as long as anybody keeps one: a listener that keeps
+    reports would fill it. What comes here is small.
+    """
+    data = pickle.dumps(value, protocol=5)
+    return pickle.loads(data), len(data)
 
 
 def size_of(value: Any) -> int:

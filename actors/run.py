@@ -1,9 +1,11 @@
 """One run while it lives: what its stages share, and how it is brought up."""
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from actors import evaluation, local_ray, preflight
 from actors.keeper import Keeper, ResumePoint
@@ -48,8 +50,8 @@ class Run:
     stop: StopRequest
     done: int = 0
     """Iterations done."""
-    at_boundary: bool = True
-    """Whether the learner stands between two iterations, so that a checkpoint of it means something."""
+    harmonizer_state: Mapping[str, Any] = field(default_factory=dict)
+    """As of `done`: during a training step the actor itself may be ahead of it."""
     ema_alpha: dict[str, float] = field(default_factory=dict)
     """By reward; 0 where never solved."""
     elapsed_before_s: float = 0.0
@@ -97,6 +99,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
         Ledger(order.run_dir, config.reward_names),
         MetricsLog(order.run_dir),
         stop,
+        harmonizer_state=team.harmonizer_state(stop.check),
         ema_alpha=_ema_alpha(config, point),
         began_s=began_s,
     )

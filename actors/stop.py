@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,7 @@ from types import FrameType
 
 from learner.errors import UserError
 
-GRACE_S = {signal.SIGINT: 30.0, signal.SIGTERM: 2.0}
-"""How long a training step under way may take to end, seconds: a user at a terminal can press Ctrl-C again, while
-`ray job stop` kills 3 s after its SIGTERM."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequestedError(Exception):
@@ -34,7 +31,6 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.signal_number = 0
-        self._since_s = 0.0
 
     @property
     def requested(self) -> bool:
@@ -42,10 +38,10 @@ class StopRequest:
         return self.signal_number != 0
 
     def request(self, signal_number: int) -> None:
-        """As if the signal had come; a second one gives no grace."""
+        """As if the signal had come; a second one waits for nothing."""
         if self.requested:
             raise KeyboardInterrupt
-        self.signal_number, self._since_s = signal_number, time.monotonic()
+        self.signal_number = signal_number
 
     def check(self) -> None:
         """
@@ -54,20 +50,6 @@ class StopRequest:
         """
         if self.requested:
             raise StopRequestedError
-
-    def check_patiently(self) -> None:
-        """For waits whose end leaves something worth keeping.
-
-        Raises:
-            StopRequestedError: when the signal's grace is over.
-        """
-        if self.requested and time.monotonic() - self._since_s > self.grace_s:
-            raise StopRequestedError
-
-    @property
-    def grace_s(self) -> float:
-        """Of the signal that came."""
-        return GRACE_S.get(signal.Signals(self.signal_number), 0.0) if self.requested else 0.0
 
     @contextmanager
     def handling(self) -> Iterator[None]:
@@ -79,7 +61,7 @@ class StopRequest:
         def on_signal(number: int, frame: FrameType | None) -> None:
             self.request(number)
 
-        former = {number: signal.signal(number, on_signal) for number in GRACE_S}
+        former = {number: signal.signal(number, on_signal) for number in SIGNALS}
         try:
             yield
         finally:

@@ -1,6 +1,6 @@
 """All actors of one run: created together, waited for together, gone together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ def ray_spawn(identity: Identity) -> Spawn:
 
     def spawn(kind: type[Any], role: RoleConfig, name: str, args: tuple[Any, ...]) -> Actor:
         options = actor_options(role, identity.actor_name(name), identity.namespace)
+        options["max_concurrency"] = getattr(kind, "MAX_CONCURRENCY", 1)
         remote_class: Any = ray.remote(kind)
         return remote_class.options(**options).remote(*args)
 
@@ -187,14 +188,15 @@ class Team:
         self.wait_learner(check)
         self.learner.finish_load()
 
+    def harmonizer_state(self, check: Callable[[], None]) -> Mapping[str, Any]:
+        """What a checkpoint holds of the harmonizer, as of now."""
+        self.learner.begin_harmonizer_state()
+        self.wait_learner(check)
+        return self.learner.finish_harmonizer_state()
+
     def wait_learner(self, check: Callable[[], None]) -> None:
         """Until the learner group's call is done; everybody else moves on meanwhile."""
         pump(self.remote, self.parties, lambda: self.learner.ensemble.idle, no_outcome, check)
-
-    def abandon_work(self) -> None:
-        """Nobody waits for rollouts and scores any more; only the learner is left to talk to."""
-        for crew in self.crews:
-            crew.close()
 
     def settle(self, check: Callable[[], None]) -> None:
         """Until every replica that is up has done its set-up."""

@@ -143,6 +143,29 @@ def _gain(recorder: Recorder, done: int) -> float:
     return gain(recorder.evaluations[0], next(e for e in recorder.evaluations if e.iteration == done))
 
 
+def test_stopping_in_the_middle_of_a_step_keeps_the_iterations_before_it(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    """The learner and the harmonizer are ahead of the ledger by then; the checkpoint is not."""
+    config, run_dir = small_config(model, tmp_path, run={"iterations": 6}), tmp_path / "run"
+    run_dir.mkdir()
+    remote, recorder = InProcess(), Recorder()
+    controller = Controller(config, run_dir, recorder, remote=remote, spawn=remote.spawn)
+    original = recorder.on_stage
+
+    def stop_in_training(stage: str, detail: str) -> None:
+        original(stage, detail)
+        if (stage, detail) == ("learner", "iteration 4"):
+            controller.stop.request(15)
+
+    recorder.on_stage = stop_in_training  # type: ignore[method-assign]
+    with pytest.raises(RunStopped, match="after 3 iterations; checkpoint 000003"):
+        controller.run()
+    run(config, run_dir, resume=True)
+    for name in ("000003", "000006"):
+        assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+
+
 def test_stopping_keeps_what_is_done_and_resuming_goes_on(
     straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
 ) -> None:

@@ -38,7 +38,8 @@ class KillRollout(Recorder):
 
     def on_iteration(self, result: IterationResult) -> None:
         super().on_iteration(result)
-        self.store.append(store_use())
+        if result.done in (4, 8):
+            self.store.append(settled_store_use())
         if result.done == 1:
             self.vitals = self.controller.vitals()
             os.kill(next(v.pid for v in self.vitals if v.name == "rollout-0"), signal.SIGKILL)
@@ -55,9 +56,18 @@ def store_use() -> tuple[int, int]:
     return stats.num_local_objects, stats.object_store_bytes_used
 
 
+def settled_store_use() -> tuple[int, int]:
+    """The least of some seconds: the raylet frees in batches, once a second."""
+    uses = []
+    for _ in range(6):
+        time.sleep(0.5)
+        uses.append(store_use())
+    return min(uses)
+
+
 @dataclass
 class OnRay:
-    """A run of four iterations with two rollout actors, of which one was killed."""
+    """A run of eight iterations with two rollout actors, of which one was killed."""
 
     run_dir: Path
     summary: RunSummary
@@ -81,7 +91,7 @@ def on_ray(local_ray: None, model: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def counted(model: Path, folder: Path, loads: Path, **actors: Any) -> RunConfig:
-    """Four iterations of the small run, with scorers that count their loads."""
+    """Eight iterations of the small run, with scorers that count their loads."""
     rewards = {
         "red": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 0, "loads": str(loads)}},
         "dark": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 2, "sign": -1.0, "loads": str(loads)}},
@@ -89,9 +99,9 @@ def counted(model: Path, folder: Path, loads: Path, **actors: Any) -> RunConfig:
     return small_config(
         model,
         folder,
-        run={"iterations": 4},
+        run={"iterations": 8},
         rewards=rewards,
-        checkpoint={"every": 4},
+        checkpoint={"every": 8},
         actors={**PATIENT, **actors},
     )
 
@@ -102,7 +112,7 @@ def test_rows_1_and_20_two_rollout_actors_and_a_killed_one_are_bit_equal_to_one_
     """The whole run: scores of all images, adapters, moments, EMA, ᾱ; the replacement drew with the current adapter."""
     summary, _, _ = run(counted(model, tmp_path, tmp_path / "loads"), tmp_path / "run")
     assert [w for w in on_ray.recorder.warnings if w.startswith("rollout-0:")], "it was killed and replaced"
-    name = "checkpoints/000004"
+    name = "checkpoints/000008"
     assert contents(on_ray.run_dir / name) == contents(tmp_path / "run" / name)
     assert samples(on_ray.run_dir) == samples(tmp_path / "run")
     assert dict(on_ray.summary.rewards) == dict(summary.rewards)
@@ -117,9 +127,9 @@ def test_only_references_and_scores_pass_through_the_controller(on_ray: OnRay) -
 
 
 def test_row_31_the_object_store_does_not_grow(on_ray: OnRay) -> None:
-    """From the second iteration on, when every slot is filled."""
-    objects = [num for num, _ in on_ray.recorder.store]
-    assert max(objects[1:]) <= objects[1] + 4, f"objects after each iteration: {objects}"
+    """Though the listener keeps every report and picture."""
+    earlier, later = on_ray.recorder.store
+    assert later[0] <= earlier[0] + 1, f"(objects, bytes) after four and eight iterations: {earlier}, {later}"
 
 
 def test_row_28_every_role_is_a_process_of_its_own_with_its_threads(on_ray: OnRay) -> None:
@@ -181,7 +191,7 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(model: Path, tmp_path: Path) -> None:
-    """Rows 22 and 32 too: no orphan outlives the killed driver, and its lock is taken over with a warning."""
+    """Rows 7, 22 and 32 too: a torn checkpoint is passed over, no orphan outlives the killed driver, no gap is left."""
     config = small_config(model, tmp_path, run={"iterations": 6}, actors=PATIENT)
     first = drive(tmp_path, config, "fresh")
     manifest = tmp_path / "run/checkpoints/000003/manifest.json"
@@ -191,10 +201,15 @@ def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(model: Pa
     first.communicate()
     assert first.returncode == -signal.SIGKILL
     wait_until(lambda: processes_of(tmp_path) == [])
+    torn = manifest.parent.with_name("000005")
+    torn.mkdir(exist_ok=True)
+    (torn / "default.safetensors").write_bytes(b"cut off")
     second = drive(tmp_path, config, "resume")
     out, err = second.communicate(timeout=1800)
     assert second.returncode == 0, err
     assert "its lock has been taken over" in out
+    assert "000005 is torn: it has no manifest.json" in err
+    assert not torn.exists(), "cleared away with the old ones"
     straight = tmp_path / "straight"
     straight.mkdir()
     run(small_config(model, straight, run={"iterations": 6}), straight / "run")

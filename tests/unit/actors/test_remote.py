@@ -9,7 +9,7 @@ import ray
 
 from actors.local_ray import MAX_STORE_SHARE, new_identity, store_bytes
 from actors.process import INLINE_BYTES, actor_options
-from actors.remote import REF_BYTES, one_line, size_of
+from actors.remote import REF_BYTES, detached, one_line, size_of
 from learner.errors import UserError
 from tests.unit.actors.stand_ins import recipe
 
@@ -18,6 +18,17 @@ def test_values_count_by_their_bytes_and_references_by_their_id() -> None:
     assert size_of(None) == size_of(()) == 0
     assert 80_000 < size_of(np.zeros(10_000)) < 80_500
     assert size_of((ray.ObjectRef.nil(),)) < REF_BYTES + 100
+
+
+def test_row_31_what_the_driver_gets_does_not_hold_on_to_the_object_store() -> None:
+    pinned = np.arange(5.0)
+    pinned.setflags(write=False)
+    (copy, text), size = detached((pinned, "text"))
+    np.testing.assert_array_equal(copy, pinned)
+    assert copy.base is None or copy.base is not pinned
+    assert not np.shares_memory(copy, pinned)
+    assert text == "text"
+    assert size == size_of((pinned, "text"))
 
 
 def test_errors_are_one_line_and_users_errors_their_text() -> None:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -12,7 +11,7 @@ from actors.stop import RunStopped, StopRequest, StopRequestedError
 def test_nothing_is_asked_at_first() -> None:
     stop = StopRequest()
     stop.check()
-    stop.check_patiently()
+    assert not stop.requested
 
 
 def test_a_signal_is_seen_at_the_next_check_and_handlers_come_back() -> None:
@@ -21,18 +20,8 @@ def test_a_signal_is_seen_at_the_next_check_and_handlers_come_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(StopRequestedError):
             stop.check()
-        stop.check_patiently()  # what is nearly done may end
     assert stop.signal_number == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is former
-
-
-def test_grace_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop = StopRequest()
-    stop.request(signal.SIGTERM)
-    later = time.monotonic() + stop.grace_s + 1
-    monkeypatch.setattr(time, "monotonic", lambda: later)
-    with pytest.raises(StopRequestedError):
-        stop.check_patiently()
 
 
 def test_a_second_signal_waits_for_nothing() -> None:
