@@ -391,7 +391,7 @@ EFFECTS: dict[str, dict[str, Any]] = {
     "kl_beta": {"kl_beta": 50.0},
     "updates_per_iteration": {"updates_per_iteration": 1},
     "timesteps": {"timesteps": 1},
-    "timestep_fraction": {"timestep_fraction": 0.8, "timesteps": 1},
+    "timestep_fraction": {"timestep_fraction": 0.6, "timesteps": 1},
     "ema_decay": {"ema_decay": 0.3},
     "autocast": {"autocast": "bfloat16"},
     "advantage.std": {"advantage": {"std": "batch"}},
