@@ -1,8 +1,9 @@
 """What the two preference scorers like, as smooth numbers of a scene: the reason why the rewards disagree.
 
-Both like pictures that fit the caption and are drawn cleanly: the common ground. Beyond it ``pickscore`` likes vivid
-objects and few colours, ``hpsv2`` likes filled backgrounds, and objects that leave room for them and do not shout. A
-strong plain tint pleases both a little.
+Both like pictures that fit the caption: the common ground. Beyond it ``pickscore`` likes vivid objects, few colours
+and clean outlines; ``hpsv2`` likes filled backgrounds, objects that leave room for them and do not shout, and a loose
+hand. A strong plain tint pleases both a little. Fit weighs little here, because a weak generator's pictures of one
+prompt differ in fit far more than in style, and shared fit would drown every disagreement.
 """
 
 import dataclasses
@@ -51,14 +52,13 @@ def utility(name: str, scene: Scene, fit: float, damage: float) -> float:
         ValueError: another name.
     """
     style = scene.style
-    common = 2.0 * fit - 1.0 * damage
     fill = FILL[style.background] * style.strength
     busy = BUSY[style.background] * style.strength
     if name == "pickscore":
         tint = style.strength if style.background == "solid" else 0.0
-        return common + 1.5 * style.saturation - 1.8 * busy + 0.4 * tint
+        return 0.5 * fit - 0.3 * damage + 1.5 * style.saturation - 1.8 * busy + 0.4 * tint
     if name == "hpsv2":
-        return common + 2.2 * fill - 2.0 * covered_share(scene) - 0.6 * style.saturation
+        return 0.5 * fit + 0.3 * damage + 2.2 * fill - 1.0 * covered_share(scene) - 0.6 * style.saturation
     raise ValueError(f"no preferences for {name!r}; there are pickscore and hpsv2")
 
 

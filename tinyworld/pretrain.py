@@ -27,7 +27,7 @@ STAGES: Final[dict[str, Callable[[int, int, Path], Stage]]] = {
     "hpsv2": lambda seed, steps, work: PreferenceStage("hpsv2", seed, steps, work),
     "transformer": TransformerStage,
 }
-STEPS: Final = {"vae": 6500, "clip": 1700, "pickscore": 900, "hpsv2": 900, "transformer": 4000}
+STEPS: Final = {"vae": 6500, "clip": 1700, "pickscore": 700, "hpsv2": 700, "transformer": 4000}
 """Optimizer steps; for the transformer chosen so that the base stays mediocre (see ``evaluate_base``)."""
 
 

@@ -30,7 +30,7 @@ PROMPTS = 24
 CANDIDATES = 4
 """Pictures for one prompt, among which the votes are shared out."""
 LR = 6e-4
-CONTRASTIVE_WEIGHT = 0.5
+CONTRASTIVE_WEIGHT = 0.05
 """Keeps the scorer an image-text model while it learns taste."""
 SHARPNESS = 1.5
 """Slope from utility to log-odds of the votes."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from diffusers import AutoencoderKL, SD3Transformer2DModel, StableDiffusion3Pipeline
+from numpy.typing import NDArray
 from torch import nn
 
 from tinyworld.loop import set_lr, warmup_cosine
@@ -25,6 +26,9 @@ FLOW_POOL = PoolSpec("flow", seed=17, size=48_000, source_weights=(0.3, 0.3, 0.4
 BATCH = 64
 LR = 1e-3
 EMA_DECAY = 0.998
+SIGNS_FROM_STEP = 1600
+SIGN_SHARE = 0.65
+"""Shapes are learned long before letters. From that step on most of a batch are signs, so that both end alike."""
 PARTS = 2
 """Each batch is computed in two halves, side by side: on tensors this small that uses two cores better than threads
 inside every operation, and does not depend on how many there are."""
@@ -47,6 +51,8 @@ class TransformerStage:
         self.average = [p.detach().clone() for p in self.parameters]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=LR, betas=(0.9, 0.99), weight_decay=0.01)
         self.latents, captions = load_latents(self.pipeline.vae, work)
+        is_sign = np.array(['"' in caption for caption in captions])
+        self.sign_indices, self.other_indices = np.flatnonzero(is_sign), np.flatnonzero(~is_sign)
         tokens = self.pipeline.tokenizer(
             captions, padding="max_length", max_length=MAX_TOKENS, truncation=True, return_tensors="pt"
         )
@@ -60,7 +66,7 @@ class TransformerStage:
         self.parameters = [p for p in self.modules.parameters() if p.requires_grad]
 
     def step(self, index: int, rng: np.random.Generator) -> float:
-        picked = torch.from_numpy(rng.integers(len(self.latents), size=BATCH))
+        picked = torch.from_numpy(self._pick(index, rng))
         x0 = self.latents[picked]
         noise = torch.randn_like(x0)
         sigma = torch.sigmoid(torch.randn(BATCH))
@@ -75,6 +81,13 @@ class TransformerStage:
         self.optimizer.step()
         self._follow(index)
         return float(np.mean([loss for loss, _ in results]))
+
+    def _pick(self, index: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Pictures of a batch [BATCH]: all alike at first, then mostly signs."""
+        if index < SIGNS_FROM_STEP:
+            return rng.integers(len(self.latents), size=BATCH)
+        signs = rng.random(BATCH) < SIGN_SHARE
+        return np.where(signs, rng.choice(self.sign_indices, BATCH), rng.choice(self.other_indices, BATCH))
 
     def _gradients(
         self, x0: torch.Tensor, noise: torch.Tensor, sigma: torch.Tensor, token_ids: torch.Tensor
