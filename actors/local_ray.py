@@ -87,8 +87,14 @@ def _join(address: str, runtime_env: dict[str, Any]) -> None:
             **_logging(),
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"--address {address}: no Ray cluster could be joined ({reason})") from error
+        raise UserError(f"--address {address}: no Ray cluster could be joined ({_reason(error)})") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why a cluster could not be joined; Ray hides a refused token behind a plain failure to connect."""
+    if "AuthToken" in str(error.__cause__):
+        return "it wants a token: set RAY_AUTH_MODE=token, with the token in RAY_AUTH_TOKEN or ~/.ray/auth_token"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _start_local(config: RunConfig) -> None:

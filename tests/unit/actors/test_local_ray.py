@@ -83,6 +83,14 @@ def test_no_cluster_at_the_address_is_one_line(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
+def test_a_refused_token_is_told_from_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ConnectionError("Failed to connect")
+    error.__cause__ = RuntimeError("RPC error: InvalidAuthToken: Authentication token is missing or incorrect")
+    Asked(monkeypatch, error)
+    with pytest.raises(UserError, match="set RAY_AUTH_MODE=token"), local_ray.connected(recipe(), "10.0.0.9:6379"):
+        pass
+
+
 def test_a_local_ray_that_does_not_come_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked(monkeypatch, Exception("The current node timed out"))
     with (
