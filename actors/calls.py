@@ -46,6 +46,8 @@ class Outcome:
 
 @dataclass
 class Attempt:
+    """A piece of work on its way through the replicas."""
+
     work: Work
     tries: int = 0
     last_replica: str = ""
@@ -59,7 +61,7 @@ class Replica:
     actor: Actor
     generation: int
     setup: deque[Standing]
-    started_s: float
+    """Still to be done before any work, the one under way first."""
     ref: Ref = None
     """The last return of the call under way; None when there is none."""
     refs: tuple[Ref, ...] = ()

@@ -149,7 +149,7 @@ class Crew:
     def _spawned(self, index: int, generation: int) -> Replica:
         name = f"{self.role}-{index}" + (f".{generation}" if generation else "")
         setup = deque([Standing("start", (), _nothing_to_verify), *self._standing.values()])
-        replica = Replica(name, self._spawn(name, index), generation, setup, self._remote.now_s())
+        replica = Replica(name, self._spawn(name, index), generation, setup)
         self._advance(replica)
         return replica
 

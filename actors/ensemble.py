@@ -50,11 +50,6 @@ class Ensemble:
         return not self._waiting
 
     @property
-    def alive(self) -> bool:
-        """Whether there are members."""
-        return bool(self._members)
-
-    @property
     def results(self) -> Mapping[str, Any]:
         """Member -> what it returned in the last collective call."""
         return self._results

@@ -160,7 +160,7 @@ class Listener(Protocol):
         """Something the user should know of, though the run goes on."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SilentListener:
     """A listener that shows nothing."""
 

@@ -143,51 +143,48 @@ def _gain(recorder: Recorder, done: int) -> float:
     return gain(recorder.evaluations[0], next(e for e in recorder.evaluations if e.iteration == done))
 
 
-def test_stopping_in_the_middle_of_a_step_keeps_the_iterations_before_it(
-    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+class StopsAt(Recorder):
+    """Asks its run to stop, as SIGTERM would, when a stage begins."""
+
+    controller: Controller
+
+    def __init__(self, stage: str, detail: str) -> None:
+        super().__init__()
+        self._at = (stage, detail)
+
+    def on_stage(self, stage: str, detail: str) -> None:
+        if (stage, detail) == self._at:
+            self.controller.stop.request(15)
+
+
+@pytest.mark.parametrize(
+    ("stage", "detail", "done"),
+    [
+        ("rollout", "1/4 tasks", 0),
+        ("learner", "iteration 1", 0),
+        ("learner", "iteration 3", 2),
+        ("sync", "policy 2", 2),
+        ("checkpoint", "3 iterations", 3),
+    ],
+)
+def test_a_stop_keeps_every_finished_iteration_and_resuming_goes_on(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path, stage: str, detail: str, done: int
 ) -> None:
-    """The learner and the harmonizer are ahead of the ledger by then; the checkpoint is not."""
-    config, run_dir = small_config(model, tmp_path, run={"iterations": 6}), tmp_path / "run"
+    """In the middle of a step learner and harmonizer are ahead of the ledger; the checkpoint is not."""
+    config, run_dir = small_config(model, tmp_path, run={"iterations": 4}), tmp_path / "run"
     run_dir.mkdir()
-    remote, recorder = InProcess(), Recorder()
-    controller = Controller(config, run_dir, recorder, remote=remote, spawn=remote.spawn)
-    original = recorder.on_stage
-
-    def stop_in_training(stage: str, detail: str) -> None:
-        original(stage, detail)
-        if (stage, detail) == ("learner", "iteration 4"):
-            controller.stop.request(15)
-
-    recorder.on_stage = stop_in_training  # type: ignore[method-assign]
-    with pytest.raises(RunStopped, match="after 3 iterations; checkpoint 000003"):
-        controller.run()
-    run(config, run_dir, resume=True)
-    for name in ("000003", "000006"):
-        assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
-
-
-def test_stopping_keeps_what_is_done_and_resuming_goes_on(
-    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
-) -> None:
-    config, run_dir = small_config(model, tmp_path, run={"iterations": 3}), tmp_path / "run"
-    run_dir.mkdir()
-    remote, recorder = InProcess(), Recorder()
-    controller = Controller(config, run_dir, recorder, remote=remote, spawn=remote.spawn)
-    original = recorder.on_iteration
-
-    def stop_after_two(result: IterationResult) -> None:
-        original(result)
-        if result.done == 2:
-            controller.stop.request(15)
-
-    recorder.on_iteration = stop_after_two  # type: ignore[method-assign]
-    with pytest.raises(RunStopped, match="stopped by SIGTERM after 2 iterations; checkpoint 000002; go on with"):
-        controller.run()
+    remote, recorder = InProcess(), StopsAt(stage, detail)
+    recorder.controller = Controller(config, run_dir, recorder, remote=remote, spawn=remote.spawn)
+    kept = f"checkpoint {done:06d}; go on with --resume" if done else "no checkpoint yet"
+    with pytest.raises(RunStopped, match=f"stopped by SIGTERM after {done} iterations; {kept}"):
+        recorder.controller.run()
     assert remote.alive() == []
     assert not (run_dir / "run.lock").exists()
-    run(config, run_dir, resume=True)
-    name = "000003"
-    assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+    if done:
+        run(config, run_dir, resume=True)
+        name = "000003"
+        assert contents(run_dir / "checkpoints" / name) == contents(straight[0] / "checkpoints" / name)
+        assert samples(run_dir) == samples(straight[0])[: 4 * 16]
 
 
 def test_row_7_a_torn_checkpoint_is_passed_over_on_resume(
