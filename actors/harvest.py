@@ -117,6 +117,13 @@ class _Field:
                 f"(max_failed_share is {self.max_failed_share:g}): {Counter(failed).most_common(1)[0][0]}"
             )
 
+    def harvest(self, rollout_s: float, rewards_s: float) -> Harvest:
+        """What came of it, tasks in their order."""
+        indices = range(len(self.draw.tasks))
+        latents = tuple(self.latents[i] for i in indices)
+        metas = tuple(self.metas[i] for i in indices)
+        return Harvest(self.scores_KN, self.states_KN, self.reasons, latents, metas, rollout_s, rewards_s)
+
 
 def draw_and_score(
     team: Team,
@@ -154,16 +161,7 @@ def draw_and_score(
 
     _submit(team.rollouts, draw)
     pump(team.remote, team.parties, lambda: growing.cells_left == 0, on_outcome, check)
-    indices = range(len(draw.tasks))
-    return Harvest(
-        growing.scores_KN,
-        growing.states_KN,
-        growing.reasons,
-        tuple(growing.latents[i] for i in indices),
-        tuple(growing.metas[i] for i in indices),
-        rollout_s=drawn_s - began_s,
-        rewards_s=team.remote.now_s() - drawn_s,
-    )
+    return growing.harvest(rollout_s=drawn_s - began_s, rewards_s=team.remote.now_s() - drawn_s)
 
 
 def _submit(rollouts: Crew, draw: Draw) -> None:

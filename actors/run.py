@@ -89,20 +89,10 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     team = Team(config, remote, spawn, order.listener.on_warning)
     until.callback(team.close)
     sync = _start(order, team, point, stop)
-    run = Run(
-        order,
-        team,
-        prompts,
-        sampler,
-        sync,
-        keeper,
-        Ledger(order.run_dir, config.reward_names),
-        MetricsLog(order.run_dir),
-        stop,
-        harmonizer_state=team.harmonizer_state(stop.check),
-        ema_alpha=_ema_alpha(config, point),
-        began_s=began_s,
-    )
+    ledger, metrics = Ledger(order.run_dir, config.reward_names), MetricsLog(order.run_dir)
+    run = Run(order, team, prompts, sampler, sync, keeper, ledger, metrics, stop, began_s=began_s)
+    run.harmonizer_state = team.harmonizer_state(stop.check)
+    run.ema_alpha = _ema_alpha(config, point)
     if point is not None:
         _go_on_from(run, point)
     baseline = evaluation.read_evaluation(order.run_dir, 0, config.reward_names) if point else None
