@@ -29,7 +29,8 @@ class PromptsConfig(_Strict):
     group_size: int = Field(24, ge=2)
     """G: images per prompt."""
     chunk_size: int | None = Field(None, ge=1)
-    """Images per rollout task; None: a whole group. Must divide group_size."""
+    """Images per rollout task, drawn as one batch; None: a whole group. Divides group_size, or whole groups: a multiple
+    of it that divides the iteration's samples, so that every task has the same shape."""
 
     @model_validator(mode="after")
     def _arithmetic(self) -> Self:
@@ -40,8 +41,12 @@ class PromptsConfig(_Strict):
                 f"groups_per_iteration {self.groups_per_iteration} is not divisible by the {len(self.sources)} "
                 f"prompt sources ({', '.join(self.sources)})"
             )
-        if self.chunk_size is not None and self.group_size % self.chunk_size:
-            raise ValueError(f"chunk_size {self.chunk_size} does not divide group_size {self.group_size}")
+        chunk, samples = self.chunk_size or self.group_size, self.groups_per_iteration * self.group_size
+        if self.group_size % chunk and (chunk % self.group_size or samples % chunk):
+            raise ValueError(
+                f"chunk_size {chunk} neither divides group_size {self.group_size} nor is a multiple of it that divides "
+                f"the {samples} samples of an iteration"
+            )
         return self
 
 

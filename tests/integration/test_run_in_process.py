@@ -275,6 +275,20 @@ def test_chunks_of_a_group_are_tasks_of_their_own(model: Path, tmp_path: Path) -
     assert [row["prompt_id"] for row in rows[:4]] == [rows[0]["prompt_id"]] * 4
 
 
+def test_tasks_of_whole_groups_hold_the_same_samples(model: Path, tmp_path: Path) -> None:
+    """A chunk larger than a group: fewer tasks, the same prompts, seeds and cells in the same places."""
+    for chunk, num_tasks in ((4, 4), (8, 2), (16, 1)):
+        config = small_config(model, tmp_path, run={"iterations": 1}, prompts={"chunk_size": chunk})
+        _, _, remote = run(config, tmp_path / f"run{chunk}")
+        assert sum(method == "sample" for _, method in remote.log) == 2 * 2 + num_tasks
+    whole, *others = (samples(tmp_path / f"run{chunk}") for chunk in (4, 8, 16))
+    for rows in others:
+        for mine, theirs in zip(rows, whole, strict=True):
+            for column in ("sample", "prompt_id", "seed"):
+                assert mine[column] == theirs[column]
+            assert mine["score_red"] == pytest.approx(theirs["score_red"], abs=1 / 255)
+
+
 def test_resuming_from_nothing_and_starting_over_a_run_are_refused(model: Path, tmp_path: Path) -> None:
     config, run_dir = small_config(model, tmp_path), tmp_path / "run"
     with pytest.raises(CheckpointError, match="nothing to resume"):
