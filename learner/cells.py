@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from learner.nft import noised
-from learner.noise import timestep_slots, training_noise
+from learner.noise import kl_weights, timestep_slots, training_noise
 from learner.policy import TextEmbeddings
 
 
@@ -40,6 +40,8 @@ class Cells:
     """[M, C, h, w]"""
     sigma_M: Tensor
     text: TextEmbeddings
+    kl_weight_M: Tensor
+    """[M] by which each cell's KL counts, on the CPU: 0 where it is not taken, 1 in the mean over a step."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +56,36 @@ class Schedule:
     """T."""
     micro_batch_size: int
     """Most cells in a micro-batch."""
+    num_samples: int
+    """Samples of the batch, over all ranks."""
+    kl_fraction: float = 1.0
+    """Share of the cells on which KL is taken."""
 
 
 def micro_batches(batch: LocalBatch, schedule: Schedule, update: int) -> list[Cells]:
     """All N·T cells of one update, sample by sample.
 
-    Timesteps and noise are a function of (seed, iteration, update, sample id, slot): the same cells for every split
-    over ranks and micro-batches, and after a restart.
+    Timesteps, noise and the choice of KL's cells are a function of (seed, iteration, update, sample id, slot): the same
+    cells for every split over ranks and micro-batches, and after a restart.
     """
     wanted = slice(update * schedule.num_timesteps, (update + 1) * schedule.num_timesteps)
     slots_NT = timestep_slots(schedule.seed, batch.iteration, batch.sample_ids, len(schedule.sigmas))[:, wanted]
     keys = [(i, slot) for i in batch.sample_ids for slot in range(wanted.start, wanted.stop)]
     sigma_all = schedule.sigmas[slots_NT].flatten()
     samples_all = torch.arange(len(batch.sample_ids)).repeat_interleave(schedule.num_timesteps)
+    kl_weights_all = _kl_weights(batch, schedule, update)
     starts = range(0, len(keys), schedule.micro_batch_size)
     return [
-        _cells(batch, schedule, update, keys[at], samples_all[at], sigma_all[at])
+        _cells(batch, schedule, update, keys[at], samples_all[at], sigma_all[at], kl_weights_all[at])
         for at in (slice(start, start + schedule.micro_batch_size) for start in starts)
     ]
+
+
+def _kl_weights(batch: LocalBatch, schedule: Schedule, update: int) -> Tensor:
+    """[N·T] this rank's part of the weights of all cells, sample by sample."""
+    num_cells = schedule.num_samples * schedule.num_timesteps
+    weights = kl_weights(schedule.seed, batch.iteration, update, num_cells, schedule.kl_fraction)
+    return weights.view(schedule.num_samples, schedule.num_timesteps)[list(batch.sample_ids)].flatten()
 
 
 def _cells(
@@ -81,9 +95,11 @@ def _cells(
     keys: Sequence[tuple[int, int]],
     samples_M: Tensor,
     sigma_M: Tensor,
+    kl_weight_M: Tensor,
 ) -> Cells:
     device = batch.x0_NChw.device
     noise = training_noise(schedule.seed, batch.iteration, update, keys, batch.x0_NChw.shape[1:]).to(device)
     samples_M, sigma_M = samples_M.to(device), sigma_M.to(device)
     x0 = batch.x0_NChw[samples_M]
-    return Cells(samples_M, x0, noised(x0, noise, sigma_M), sigma_M, batch.text.rows(batch.text_rows_N[samples_M]))
+    text = batch.text.rows(batch.text_rows_N[samples_M])
+    return Cells(samples_M, x0, noised(x0, noise, sigma_M), sigma_M, text, kl_weight_M)

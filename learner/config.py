@@ -104,6 +104,9 @@ class LearnerConfig(_Strict):
     nft_beta: float = Field(0.1, gt=0)
     """beta of v+- = beta v_theta + (1 - beta) v_old and its mirror."""
     kl_beta: float = Field(1e-4, ge=0)
+    kl_fraction: float = Field(1.0, gt=0, le=1)
+    """Share of a step's cells, drawn at random, on which KL is taken and the reference runs; weighed up by its inverse,
+    so that the expectation is that of all cells."""
     updates_per_iteration: int = Field(1, ge=1)
     """Optimizer steps on each batch of rollouts; each trains the whole batch on timesteps of its own."""
     timesteps: int = Field(24, ge=1)

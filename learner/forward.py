@@ -30,9 +30,9 @@ class Outcome:
     """[M, C, h, w] v_θ with its graph; everything else is without."""
     pair: Pair
     kl_M: Tensor | None
-    """[M] KL per cell; None when it is off."""
+    """[M] KL per cell times its weight; None when KL is off, or taken on no cell of this micro-batch."""
     kl_cotangent: Tensor | None
-    """[M, C, h, w] share of this cell in the gradient of the mean KL, before β_KL."""
+    """[M, C, h, w] share of this cell in the gradient of the mean KL, before β_KL; 0 where it is not taken."""
 
 
 class Forward:
@@ -61,18 +61,20 @@ class Forward:
         """
         # One switch for all micro-batches: PEFT takes milliseconds for it.
         olds = [None] * len(batches) if on_policy else self._frozen(batches, OLD)
-        references = self._frozen(batches, None) if self.with_kl else [None] * len(batches)
+        references = self._references(batches) if self.with_kl else [None] * len(batches)
         for cells, v_old, v_ref in zip(batches, olds, references, strict=True):
             with self._casting():
                 velocity = self.policy.velocity(cells.x_t, cells.sigma_M, cells.text, module)
             old = velocity.detach() if v_old is None else v_old
-            yield Outcome(
-                cells,
-                velocity,
-                loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta),
-                None if v_ref is None else kl_divergence(velocity, v_ref),
-                None if v_ref is None else kl_cotangent(velocity, v_ref, num_cells),
-            )
+            pair = loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta)
+            kl_M, cotangent = (None, None) if v_ref is None else _kl(velocity.detach(), v_ref, cells, num_cells)
+            yield Outcome(cells, velocity, pair, kl_M, cotangent)
+
+    def _references(self, batches: Sequence[Cells]) -> list[Tensor | None]:
+        """v_ref where KL is taken, [rows, C, h, w] of each micro-batch; None where it has no such row."""
+        taken = [_taken(cells) for cells in batches]
+        found = iter(self._frozen([cells for cells in taken if len(cells.sigma_M)], None))
+        return [next(found) if len(cells.sigma_M) else None for cells in taken]
 
     @torch.no_grad()
     def _frozen(self, batches: Sequence[Cells], name: str | None) -> list[Tensor]:
@@ -83,6 +85,32 @@ class Forward:
         if not self._autocast:
             return nullcontext()
         return torch.autocast(self.policy.device.type, dtype=torch.bfloat16)
+
+
+def _taken(cells: Cells) -> Cells:
+    """The cells on which KL is taken."""
+    if bool((cells.kl_weight_M != 0).all()):
+        return cells
+    rows = cells.kl_weight_M.nonzero().flatten()
+    there = rows.to(cells.x_t.device)
+    return Cells(
+        cells.samples_M[there],
+        cells.x0[there],
+        cells.x_t[there],
+        cells.sigma_M[there],
+        cells.text.rows(there),
+        cells.kl_weight_M[rows],
+    )
+
+
+def _kl(v: Tensor, v_ref: Tensor, cells: Cells, num_cells: int) -> tuple[Tensor, Tensor]:
+    """Weighted KL [M] and its cotangent [M, C, h, w], 0 outside the rows of `v_ref`."""
+    rows = cells.kl_weight_M.nonzero().flatten().to(v.device)
+    weight = cells.kl_weight_M.to(v.device)[rows]
+    divergence, cotangent = torch.zeros(len(v), device=v.device), torch.zeros_like(v)
+    divergence[rows] = weight * kl_divergence(v[rows], v_ref)
+    cotangent[rows] = weight[:, None, None, None] * kl_cotangent(v[rows], v_ref, num_cells)
+    return divergence, cotangent
 
 
 def trainable(policy: Policy) -> dict[str, torch.nn.Parameter]:

@@ -184,7 +184,14 @@ class Learner:
             )
         if self.num_samples < self.ranks.world_size:
             raise UserError(f"{self.num_samples} samples cannot be split over {self.ranks.world_size} learner ranks")
-        return Schedule(seed, levels, self.config.timesteps, self.config.micro_batch_size)
+        return Schedule(
+            seed,
+            levels,
+            self.config.timesteps,
+            self.config.micro_batch_size,
+            self.num_samples,
+            self.config.kl_fraction,
+        )
 
     def _wrap(self) -> DistributedDataParallel | None:
         if self.ranks.world_size == 1:

@@ -58,6 +58,18 @@ def timestep_slots(seed: int, iteration: int, sample_ids: Sequence[int], num_tra
     )
 
 
+def kl_weights(seed: int, iteration: int, update: int, num_cells: int, fraction: float) -> Tensor:
+    """[num_cells] weight of each cell's KL: cells / drawn for the drawn ones, 0 for the others; their mean is 1.
+
+    As many cells are drawn as ``fraction`` says, at least one, every set of that size equally likely.
+    """
+    drawn = max(1, round(fraction * num_cells))
+    order = torch.randperm(num_cells, generator=generator(sample_seed(seed, "kl cells", iteration, 0, update)))
+    weights = torch.zeros(num_cells)
+    weights[order[:drawn]] = num_cells / drawn
+    return weights
+
+
 def training_noise(
     seed: int, iteration: int, update: int, cells: Sequence[tuple[int, int]], latent_shape: Sequence[int]
 ) -> Tensor:

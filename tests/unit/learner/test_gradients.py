@@ -11,6 +11,7 @@ from harmonizer.harmonizer import AmortizedWeights
 from learner import adapters
 from learner.gradients import combined, gramian, reward_gradients
 from learner.learner import Learner
+from learner.policy import TextEmbeddings
 from learner.train_step import Update, kl_geometry
 from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, REWARDS, make_batch, make_learner, randomize, scores
 from tests.unit.learner.probes import gradient, solved, update_of
@@ -90,6 +91,45 @@ def test_any_split_into_micro_batches_gives_the_same(
     expected = apart(learner, update_of(learner, make_batch(learner, 0)))
     found = apart(other, update_of(other, make_batch(other, 0)))
     assert relative_error(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("micro_batch_size", [1, 5, 100])
+def test_kl_on_a_share_of_the_cells(
+    micro_batch_size: int, learner: Learner, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference runs on 7 of 24 cells, whatever the split, each weighed up by 24/7; g_k are untouched."""
+    other = make_learner(tiny_folder, kl_fraction=0.3, micro_batch_size=micro_batch_size, **CLAMPING)
+    randomize(other)
+    whole, update = (update_of(made, make_batch(made, 0)) for made in (learner, other))
+    weights = torch.cat([cells.kl_weight_M for cells in update.batches])
+    assert weights[weights != 0].tolist() == pytest.approx([24 / 7] * 7)
+    rows: list[int] = []
+    velocity = other.policy.velocity
+    monkeypatch.setattr(
+        other.policy,
+        "velocity",
+        lambda x, *rest: (
+            rows.append(len(x) if adapters.active(other.policy.transformer) is None else 0),
+            velocity(x, *rest),
+        )[1],
+    )
+    found = apart(other, update)
+    assert sum(rows) == 7
+    assert relative_error(found[:-1], apart(learner, whole)[:-1]) < 1e-5
+    expected = sum(weights[i] * kl_of_one_cell(other, update, i) for i in weights.nonzero().flatten().tolist())
+    assert isinstance(expected, Tensor)
+    assert relative_error(found[-1], expected) < 1e-5
+
+
+def kl_of_one_cell(learner: Learner, update: Update, index: int) -> Tensor:
+    """[P] ∇ of one cell's mean (v_θ − v_ref)², divided by the number of cells."""
+    x_t, sigma = (torch.cat([getattr(cells, name) for cells in update.batches]) for name in ("x_t", "sigma_M"))
+    text = TextEmbeddings.cat([cells.text for cells in update.batches]).rows(torch.tensor([index]))
+    inputs = (x_t[index : index + 1], sigma[index : index + 1], text)
+    with torch.no_grad(), adapters.using(learner.policy.transformer, None):
+        v_ref = learner.policy.velocity(*inputs)
+    loss = (learner.policy.velocity(*inputs) - v_ref).square().mean() / update.num_cells
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(learner._optimizer.parameters.values()))])
 
 
 @pytest.mark.parametrize("reach", ["masked", "one-group", "dead", "clamped"])

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from diffusers.utils.torch_utils import randn_tensor
 
-from learner.noise import initial_noise, sample_seed, timestep_slots, training_noise
+from learner.noise import initial_noise, kl_weights, sample_seed, timestep_slots, training_noise
 from learner.types import RolloutTask
 
 SHAPE = (16, 4, 4)
@@ -67,3 +67,15 @@ def test_training_noise_is_fresh_per_cell_and_independent_of_the_split() -> None
     assert torch.equal(training_noise(42, 3, 0, cells[7:9], SHAPE), whole[7:9])
     for other in (training_noise(42, 3, 1, cells, SHAPE), training_noise(42, 4, 0, cells, SHAPE)):
         assert not torch.equal(other, whole)
+
+
+def test_kl_weights_leave_the_expectation_as_it_is() -> None:
+    """A share is drawn anew each step, every cell as often as any other, and the mean weight is 1 each time."""
+    drawn = torch.stack([kl_weights(3, iteration, 0, 40, 0.25) for iteration in range(400)])
+    assert ((drawn != 0).sum(1) == 10).all()
+    torch.testing.assert_close(drawn.mean(1), torch.ones(400))
+    # Each cell's mean over 400 draws has a standard error of sqrt(3/400) = 0.087.
+    assert float((drawn.mean(0) - 1).abs().max()) < 0.35
+    assert not torch.equal(kl_weights(3, 0, 0, 40, 0.25), kl_weights(3, 0, 1, 40, 0.25))
+    assert torch.equal(kl_weights(3, 0, 0, 40, 1.0), torch.ones(40))
+    assert (kl_weights(3, 0, 0, 3, 0.01) != 0).sum() == 1
