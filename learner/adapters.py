@@ -94,19 +94,28 @@ def active(transformer: nn.Module) -> str | None:
     return None if found is None or found[1].disable_adapters else _outer(found[1].active_adapters[0])
 
 
-def parameters(transformer: nn.Module, name: str) -> dict[str, nn.Parameter]:
-    """The adapter's own parameters by canonical key, sorted.
+def linears(transformer: nn.Module, name: str) -> dict[str, nn.Linear]:
+    """The adapter's own matrices as layers by canonical key of their weights, sorted.
 
     Raises:
         ValueError: no adapter of that name.
     """
     _check_name(transformer, name)
     found = {
-        f"{path}.{matrix}.weight": getattr(layer, matrix)[_inner(name)].weight
+        f"{path}.{matrix}.weight": getattr(layer, matrix)[_inner(name)]
         for path, layer in _layers(transformer)
         for matrix in MATRICES
     }
     return dict(sorted(found.items()))
+
+
+def parameters(transformer: nn.Module, name: str) -> dict[str, nn.Parameter]:
+    """The adapter's own parameters by canonical key, sorted.
+
+    Raises:
+        ValueError: no adapter of that name.
+    """
+    return {key: layer.weight for key, layer in linears(transformer, name).items()}
 
 
 def read(transformer: nn.Module, name: str) -> dict[str, Tensor]:

@@ -29,6 +29,8 @@ class Outcome:
     velocity: Tensor
     """[M, C, h, w] v_θ with its graph; everything else is without."""
     pair: Pair
+    on_policy: bool
+    """v_old is v_θ: S has no gradient."""
     kl_M: Tensor | None
     """[M] KL per cell times its weight; None when KL is off, or taken on no cell of this micro-batch."""
     kl_cotangent: Tensor | None
@@ -68,7 +70,7 @@ class Forward:
             old = velocity.detach() if v_old is None else v_old
             pair = loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta)
             kl_M, cotangent = (None, None) if v_ref is None else _kl(velocity.detach(), v_ref, cells, num_cells)
-            yield Outcome(cells, velocity, pair, kl_M, cotangent)
+            yield Outcome(cells, velocity, pair, on_policy, kl_M, cotangent)
 
     def _references(self, batches: Sequence[Cells]) -> list[Tensor | None]:
         """v_ref where KL is taken, [rows, C, h, w] of each micro-batch; None where it has no such row."""
@@ -116,3 +118,8 @@ def _kl(v: Tensor, v_ref: Tensor, cells: Cells, num_cells: int) -> tuple[Tensor,
 def trainable(policy: Policy) -> dict[str, torch.nn.Parameter]:
     """`default`'s parameters by canonical key, sorted: the order of every flat vector over P."""
     return adapters.parameters(policy.transformer, TRAINED)
+
+
+def trained_layers(policy: Policy) -> list[torch.nn.Linear]:
+    """`default`'s matrices as layers, in the order of :func:`trainable`."""
+    return list(adapters.linears(policy.transformer, TRAINED).values())

@@ -1,18 +1,24 @@
-"""Gradients of all K rewards apart, for a solving step: one forward per micro-batch, K backward passes over its graph.
+"""Gradients of all K rewards apart, for a solving step: one forward and two backward passes per micro-batch.
 
-Letters: K rewards, N samples of this rank, M cells of a micro-batch, P trainable parameters.
+L± do not depend on the reward, so every g_k is a weighted sum, over cells, of the same two gradients ∇S and ∇D; each is
+taken once and contracted with all K rows of weights as it passes the trained layers. ∇KL is a third pass.
+
+Letters: K rewards, R = K rows and one more with KL, N samples of this rank, M cells of a micro-batch, C, h, w latent
+channels and size, P trainable parameters.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from learner.contraction import Contraction
 from learner.forward import Outcome
-from learner.nft import weighted
+from learner.nft import used_cells, weighted, weighted_loss
 from learner.ranks import Ranks
 
 GRAM_CHUNK = 1 << 20
@@ -32,56 +38,91 @@ class RewardGradients:
     kl: float
     """Mean KL before β_KL; NaN when it is off."""
 
+    @classmethod
+    def of_rows(cls, rows_RP: Tensor, totals_R: Tensor, num_rewards: int, num_cells: int) -> Self:
+        """From rows over all ranks: K rewards, and KL as one more when it is on; its total is summed over N·T cells."""
+        with_kl = len(rows_RP) > num_rewards
+        return cls(
+            rows_RP[:num_rewards],
+            rows_RP[num_rewards] if with_kl else None,
+            totals_R[:num_rewards],
+            float(totals_R[num_rewards]) / num_cells if with_kl else float("nan"),
+        )
+
 
 def reward_gradients(
     outcomes: Iterable[Outcome],
-    parameters: Sequence[torch.nn.Parameter],
+    layers: Sequence[nn.Linear],
     weights_KN: tuple[Tensor, Tensor],
     with_kl: bool,
     num_cells: int,
     ranks: Ranks,
 ) -> RewardGradients:
-    """g_k of every reward (DESIGN 4, per-reward gradient), and ∇KL as a vector of its own.
+    """g_k of every reward (DESIGN 4, K gradients for the price of two), and ∇KL as a vector of its own.
 
     Args:
-        outcomes: micro-batches of one update; each graph is freed before the next is asked for.
-        parameters: the trained tensors, in the order of P.
+        outcomes: micro-batches of one update, each forwarded when it is asked for; its graph is freed before the next.
+        layers: the trained matrices as layers, in the order of P.
         weights_KN: :func:`learner.nft.reward_weights` for this rank's samples.
         with_kl: whether outcomes carry KL.
         num_cells: N·T over all ranks.
         ranks: whose gradients are summed.
+
+    Raises:
+        ValueError: a layer whose inputs do not have the cells as their first dimension.
     """
     num_rewards = len(weights_KN[0])
-    num_rows = num_rewards + with_kl
-    gradients = torch.zeros(num_rows, sum(p.numel() for p in parameters), device=parameters[0].device)
-    totals = torch.zeros(num_rows, dtype=torch.float64, device=gradients.device)
-    for outcome in outcomes:
-        rows = _cotangents(outcome, weights_KN)
-        for index, (row, total, cotangent) in enumerate(rows):
-            totals[row] += total
-            last = index == len(rows) - 1
-            gradients[row] += _flat(torch.autograd.grad(outcome.velocity, parameters, cotangent, retain_graph=not last))
-    ranks.sum(gradients)
-    ranks.sum(totals)
-    return RewardGradients(
-        gradients[:num_rewards],
-        gradients[num_rewards] if with_kl else None,
-        totals[:num_rewards],
-        float(totals[num_rewards]) / num_cells if with_kl else float("nan"),
-    )
+    contraction = Contraction(layers, num_rewards + with_kl)
+    rows_RP = contraction.rows_RP
+    totals_R = torch.zeros(len(rows_RP), dtype=torch.float64, device=rows_RP.device)
+    poisoned_R = torch.zeros(len(rows_RP), dtype=torch.bool, device=rows_RP.device)
+    with contraction.watching():
+        for outcome in outcomes:
+            weights_KM = [weights[:, outcome.cells.samples_M] for weights in weights_KN]
+            totals_R[:num_rewards] += weighted_loss(outcome.pair, *weights_KM)
+            if outcome.kl_M is not None:
+                totals_R[num_rewards] += outcome.kl_M.double().sum()
+            passes = _passes(outcome, weights_KM[0], weights_KM[1])
+            for index, one in enumerate(passes):
+                last = index == len(passes) - 1
+                broken_M = contraction.add(outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last)
+                poisoned_R[one.rows] |= (one.used_RM & broken_M).any(1)
+    # A gradient that is not finite has no better value than NaN: it is the harmonizer's to drop.
+    rows_RP.masked_fill_(poisoned_R[:, None], float("nan"))
+    ranks.sum_in_buckets(rows_RP)
+    ranks.sum(totals_R)
+    return RewardGradients.of_rows(rows_RP, totals_R, num_rewards, num_cells)
 
 
-def _cotangents(outcome: Outcome, weights_KN: tuple[Tensor, Tensor]) -> list[tuple[int, Tensor, Tensor]]:
-    """(row, summed loss, ∂/∂v) of every reward with signal in this micro-batch, and of KL as the last row."""
-    samples_M = outcome.cells.samples_M
-    sums_KM, differences_KM = weights_KN[0][:, samples_M], weights_KN[1][:, samples_M]
-    present_K = (sums_KM != 0).any(1).tolist()
-    rows = [
-        (k, *weighted(outcome.pair, sums_KM[k], differences_KM[k])) for k, present in enumerate(present_K) if present
-    ]
-    if outcome.kl_M is not None and outcome.kl_cotangent is not None:
-        rows.append((len(present_K), outcome.kl_M.double().sum(), outcome.kl_cotangent))
-    return rows
+@dataclass(frozen=True)
+class _Pass:
+    """One backward pass and what it adds to which rows."""
+
+    cotangent: Tensor
+    """[M, C, h, w] of each cell."""
+    coefficients_RM: Tensor
+    used_RM: Tensor
+    """Which cells belong to which row, whatever their coefficient."""
+    rows: slice
+
+
+def _passes(outcome: Outcome, sums_KM: Tensor, differences_KM: Tensor) -> list[_Pass]:
+    """Passes over one micro-batch: S (none when θ = θ_old), D and KL, each only if some cell counts in it."""
+    num_rewards = len(sums_KM)
+    rewards, passes = slice(num_rewards), []
+    used_KM = used_cells(sums_KM, differences_KM)
+    pair = outcome.pair
+    if num_rewards == 1 and bool(used_KM.any()):  # nothing to tell apart: S and D go together
+        _, cotangent = weighted(pair, sums_KM[0], differences_KM[0])
+        passes.append(_Pass(cotangent, used_KM.float(), used_KM, rewards))
+    elif bool(used_KM.any()):
+        if not outcome.on_policy:
+            passes.append(_Pass(pair.sum_cotangent, sums_KM, used_KM, rewards))
+        passes.append(_Pass(pair.difference_cotangent, differences_KM, used_KM, rewards))
+    if outcome.kl_cotangent is not None:
+        taken_1M = (outcome.cells.kl_weight_M != 0)[None].to(sums_KM.device)
+        passes.append(_Pass(outcome.kl_cotangent, taken_1M.float(), taken_1M, slice(num_rewards, None)))
+    return passes
 
 
 def gramian(gradients_KP: Tensor) -> NDArray[np.float64]:
@@ -99,7 +140,3 @@ def combined(gradients_KP: Tensor, coefficients_K: NDArray[np.float64], active_K
     active = torch.as_tensor(active_K, device=gradients_KP.device)
     coefficients = torch.as_tensor(coefficients_K, dtype=gradients_KP.dtype, device=gradients_KP.device)
     return coefficients[active] @ gradients_KP[active]
-
-
-def _flat(gradients: Sequence[Tensor]) -> Tensor:
-    return torch.cat([gradient.flatten() for gradient in gradients])

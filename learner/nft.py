@@ -90,13 +90,23 @@ def weighted(pair: Pair, sum_weight_M: Tensor, difference_weight_M: Tensor) -> t
 
     Weights select: where both are 0 the cell's own numbers are not touched, so a broken cell stays out.
     """
-    used = (sum_weight_M != 0) | (difference_weight_M != 0)
-    losses_M = sum_weight_M * pair.sum_M + difference_weight_M * pair.difference_M
+    used = used_cells(sum_weight_M, difference_weight_M)
     cotangent = (
         _per_cell(sum_weight_M) * pair.sum_cotangent + _per_cell(difference_weight_M) * pair.difference_cotangent
     )
-    total = torch.where(used, losses_M, 0.0).double().sum()
-    return total, torch.where(_per_cell(used), cotangent, 0.0)
+    return weighted_loss(pair, sum_weight_M, difference_weight_M), torch.where(_per_cell(used), cotangent, 0.0)
+
+
+def weighted_loss(pair: Pair, sum_weight_M: Tensor, difference_weight_M: Tensor) -> Tensor:
+    """The first half of :func:`weighted`; [K, M] weights give [K] losses."""
+    used = used_cells(sum_weight_M, difference_weight_M)
+    losses_M = sum_weight_M * pair.sum_M + difference_weight_M * pair.difference_M
+    return torch.where(used, losses_M, 0.0).double().sum(-1)
+
+
+def used_cells(sum_weight: Tensor, difference_weight: Tensor) -> Tensor:
+    """Where a cell counts, of any shape."""
+    return (sum_weight != 0) | (difference_weight != 0)
 
 
 def reward_weights(

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 T = TypeVar("T")
+
+BUCKET = 1 << 23
+"""Numbers per call: 32 MiB, large enough for full bandwidth, small enough for a backend that copies what it sends."""
 
 
 def rank_slice(num_samples: int, rank: int, world_size: int) -> slice:
@@ -44,6 +48,14 @@ class Ranks:
         """Sum over ranks, in place."""
         if self.world_size > 1:
             dist.all_reduce(tensor)
+        return tensor
+
+    def sum_in_buckets(self, tensor: Tensor, bucket: int = BUCKET) -> Tensor:
+        """Sum a large contiguous tensor over ranks, in place, `bucket` numbers to a call, all calls at once."""
+        if self.world_size > 1:
+            parts = torch.split(tensor.view(-1), bucket)
+            for work in [dist.all_reduce(part, async_op=True) for part in parts]:
+                work.wait()
         return tensor
 
     def from_first(self, call: Callable[[], T]) -> T:

@@ -19,7 +19,7 @@ from learner.amortized import accumulate
 from learner.cells import Cells
 from learner.config import LearnerConfig
 from learner.ema import Ema
-from learner.forward import Forward
+from learner.forward import Forward, trained_layers
 from learner.gradients import RewardGradients, combined, gramian, reward_gradients
 from learner.nft import mixed_weights, reward_weights
 from learner.optimizer import LoraOptimizer
@@ -153,7 +153,7 @@ class TrainStep:
         with_kl = self.config.kl_beta > 0
         found = reward_gradients(
             self.forward.outcomes(update.batches, update.on_policy, update.num_cells),
-            list(self.optimizer.parameters.values()),
+            trained_layers(self.forward.policy),
             self._weights_KN(update.signal),
             with_kl,
             update.num_cells,

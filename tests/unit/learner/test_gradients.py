@@ -9,6 +9,7 @@ from torch import Tensor
 
 from harmonizer.harmonizer import AmortizedWeights
 from learner import adapters
+from learner.forward import trained_layers
 from learner.gradients import combined, gramian, reward_gradients
 from learner.learner import Learner
 from learner.policy import TextEmbeddings
@@ -32,7 +33,7 @@ def apart(learner: Learner, update: Update) -> Tensor:
     """[K + 1, P] g_k and ∇KL."""
     found = reward_gradients(
         learner._step.forward.outcomes(update.batches, update.on_policy, update.num_cells),
-        list(learner._optimizer.parameters.values()),
+        trained_layers(learner.policy),
         learner._step._weights_KN(update.signal),
         True,
         update.num_cells,

@@ -1,0 +1,117 @@
+"""Weight gradients of many rewards from one backward pass over the activations.
+
+For a linear layer with input x and output gradient δ the weight gradient of cell i is δ_iᵀ x_i, and reward k wants
+Σ_i c_ki δ_iᵀ x_i. Each trained layer forms its cells' small products as the backward pass goes by, adds them up under
+all coefficient rows, and forgets them: kept are R × P numbers, never M × P. The products cost what a plain weight
+gradient costs, whatever R is; the sum under R rows costs R / L of that.
+
+Letters: R coefficient rows, M cells of a micro-batch, P trained parameters, L tokens, i, o a layer's input and output
+width.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class Contraction:
+    """Sums R × P weight gradients of bias-free linear layers while :meth:`watching` them."""
+
+    def __init__(self, layers: Sequence[nn.Linear], num_rows: int) -> None:
+        """Start at zero, with the layers' weights one after the other as columns."""
+        sizes = [layer.weight.numel() for layer in layers]
+        starts = accumulate(sizes, initial=0)
+        device = layers[0].weight.device
+        self.rows_RP = torch.zeros(num_rows, sum(sizes), device=device)
+        self._layers = tuple(layers)
+        self._columns = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+        # Every tap depends on it, so a gradient "in the anchor" runs backward through all layers and no further, and
+        # autograd leaves out the gradients of the weights themselves, which nobody asked for.
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+        self._target_RP = self.rows_RP
+        self._coefficients_RM = torch.zeros(num_rows, 0, device=device)
+        self._broken_M = torch.zeros(0, dtype=torch.bool, device=device)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Tap the layers: graphs built inside can be given to :meth:`add`, which must be called inside too."""
+        handles = [layer.register_forward_hook(self._hook(index)) for index, layer in enumerate(self._layers)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def add(self, output: Tensor, cotangent: Tensor, coefficients_RM: Tensor, rows: slice, keep_graph: bool) -> Tensor:
+        """rows_RP[rows] += Σ_i c_ri ∇_i, ∇_i being the gradient of cell i under its cotangent.
+
+        Cells select: one whose gradient is not finite counts as 0 in every row and is named in the answer, so that the
+        caller can tell rows it belongs to from rows it does not (0 · NaN would be NaN in all of them).
+
+        Args:
+            output: [M, …] result of a forward pass inside :meth:`watching`.
+            cotangent: [M, …] ∂/∂output of each cell, without any weight.
+            coefficients_RM: c_ri of the chosen rows.
+            rows: which ones.
+            keep_graph: whether another call on this graph follows.
+
+        Returns:
+            [M] bool, cells with a gradient that is not finite.
+
+        Raises:
+            ValueError: a layer whose first dimension is not the cells.
+        """
+        self._target_RP, self._coefficients_RM = self.rows_RP[rows], coefficients_RM
+        self._broken_M = torch.zeros(len(output), dtype=torch.bool, device=output.device)
+        torch.autograd.grad(output, self._anchor, cotangent, retain_graph=keep_graph, allow_unused=True)
+        return self._broken_M
+
+    def contract(self, index: int, x: Tensor, delta: Tensor) -> None:
+        """Add one layer's part; called by the backward pass.
+
+        Args:
+            index: which layer.
+            x: [M, L, i] or [M, i] its input.
+            delta: [M, L, o] or [M, o] gradient in its output.
+        """
+        num_cells = self._coefficients_RM.shape[1]
+        if len(x) != num_cells or len(delta) != num_cells:
+            raise ValueError(f"layer {index} saw {len(x)} rows, but there are {num_cells} cells")
+        x_MLi, delta_MLo = (tensor.reshape(num_cells, -1, tensor.shape[-1]) for tensor in (x, delta))
+        each_MP = torch.bmm(delta_MLo.mT, x_MLi.to(delta.dtype)).float().flatten(1)
+        # One sum tells: whatever is not finite stays so in it.
+        broken_M = ~torch.isfinite(each_MP.sum(1))
+        self._broken_M |= broken_M
+        self._target_RP[:, self._columns[index]].addmm_(
+            self._coefficients_RM, each_MP.masked_fill_(broken_M[:, None], 0.0)
+        )
+
+    def _hook(self, index: int) -> Any:
+        def tapped(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
+            if not torch.is_grad_enabled():
+                return None
+            return _Tap.apply(output, inputs[0].detach(), self._anchor, self, index)
+
+        return tapped
+
+
+class _Tap(torch.autograd.Function):
+    """The identity, whose backward pass hands its layer's input and output gradient to the contraction."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, x: Tensor, anchor: Tensor, contraction: Contraction, index: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.contraction, ctx.index = contraction, index
+        return output.view_as(output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (x,) = ctx.saved_tensors
+        ctx.contraction.contract(ctx.index, x, delta)
+        return delta, None, None, None, None
