@@ -63,7 +63,7 @@ class Schedule:
 
 
 def micro_batches(batch: LocalBatch, schedule: Schedule, update: int) -> list[Cells]:
-    """All N·T cells of one update, sample by sample.
+    """All N·T cells of one update, sample by sample; those on which KL is taken come first.
 
     Timesteps, noise and the choice of KL's cells are a function of (seed, iteration, update, sample id, slot): the same
     cells for every split over ranks and micro-batches, and after a restart.
@@ -74,10 +74,19 @@ def micro_batches(batch: LocalBatch, schedule: Schedule, update: int) -> list[Ce
     sigma_all = schedule.sigmas[slots_NT].flatten()
     samples_all = torch.arange(len(batch.sample_ids)).repeat_interleave(schedule.num_timesteps)
     kl_weights_all = _kl_weights(batch, schedule, update)
-    starts = range(0, len(keys), schedule.micro_batch_size)
+    # Cells with KL stand together: the micro-batches without any need neither the reference nor a pass for KL.
+    order = torch.argsort(kl_weights_all == 0, stable=True)
     return [
-        _cells(batch, schedule, update, keys[at], samples_all[at], sigma_all[at], kl_weights_all[at])
-        for at in (slice(start, start + schedule.micro_batch_size) for start in starts)
+        _cells(
+            batch,
+            schedule,
+            update,
+            [keys[cell] for cell in part.tolist()],
+            samples_all[part],
+            sigma_all[part],
+            kl_weights_all[part],
+        )
+        for part in order.split(schedule.micro_batch_size)
     ]
 
 
