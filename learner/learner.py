@@ -136,6 +136,7 @@ class Learner:
             "default": adapters.read(self.policy.transformer, TRAINED),
             "ema": self._ema.tensors(),
             "optimizer": self._optimizer.tensors(),
+            "drift": self._step.drift.tensors(),
             **self._old.tensors(),
         }
         state = {
@@ -145,6 +146,7 @@ class Learner:
             "reward_names": list(self.reward_names),
             "running_sigma_K": [None if np.isnan(sigma) else float(sigma) for sigma in self._running_sigma_K],
             "old": self._old.state(),
+            "drift": self._step.drift.state(),
         }
         return tensors, state
 
@@ -154,9 +156,11 @@ class Learner:
         Raises:
             CheckpointError: a part is missing or of another run.
         """
-        wanted = ["default", "ema", "optimizer", *(f"old.{index}" for index in range(len(state.get("old", ()))))]
-        missing = [group for group in wanted if group not in tensors]
-        if missing or len(wanted) == 3:
+        olds = [f"old.{index}" for index in range(len(state.get("old", ())))]
+        # States of before there was a drift have none: it starts anew, as in a run's first step.
+        drift = ["drift"] if "drift" in state else []
+        missing = [group for group in ("default", "ema", "optimizer", *drift, *olds) if group not in tensors]
+        if missing or not olds:
             raise CheckpointError(f"the learner's state lacks {', '.join(missing) or 'the old policy'}")
         if state.get("format") != STATE_FORMAT or tuple(state["reward_names"]) != self.reward_names:
             raise CheckpointError(
@@ -168,6 +172,8 @@ class Learner:
             self._ema.load(tensors["ema"])
             self._optimizer.load(tensors["optimizer"])
             self._old.load(tensors, state["old"])
+            if drift:
+                self._step.drift.load(tensors["drift"], state["drift"], self.policy.device)
         except ValueError as error:
             raise CheckpointError(f"the learner's state is of another run: {error}") from error
         self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])

@@ -47,7 +47,7 @@ class LoraOptimizer:
 
     def gradient_norm(self) -> float:
         """Norm of the whole gradient, before clipping."""
-        return float(torch.nn.utils.get_total_norm(self._gradients()))
+        return float(torch.nn.utils.get_total_norm(list(self.gradients().values())))
 
     def step(self, gradient_norm: float) -> None:
         """Clip to `max_grad_norm` and take an AdamW step."""
@@ -82,5 +82,6 @@ class LoraOptimizer:
             for key, parameter in self.parameters.items():
                 self._adamw.state[parameter][field].copy_(tensors[f"{field}.{key}"])
 
-    def _gradients(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+    def gradients(self) -> dict[str, Tensor]:
+        """What lies in `.grad`, by parameter name; no copies."""
+        return {key: parameter.grad for key, parameter in self.parameters.items() if parameter.grad is not None}

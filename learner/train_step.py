@@ -6,7 +6,7 @@ Letters: K rewards, N samples of this rank, P trainable parameters.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from harmonizer.harmonizer import AmortizedWeights, Solution
 from learner.amortized import accumulate
 from learner.cells import Cells
 from learner.config import LearnerConfig
+from learner.drift import Drift, Staleness, Stray, staleness
 from learner.ema import Ema
 from learner.forward import Forward, trained_layers
 from learner.gradients import RewardGradients, combined, gramian, reward_gradients
@@ -70,6 +71,7 @@ class Direction:
     kl_cosine: float = NAN
     kl_share: float = NAN
     fault: str = ""
+    staleness: Staleness = field(default_factory=Staleness)
 
 
 class TrainStep:
@@ -94,38 +96,24 @@ class TrainStep:
         self.harmonizer = harmonizer
         self.ranks = ranks
         self.ddp = ddp
+        self.drift = Drift()
 
     def run(self, update: Update) -> StepRecord:
         """Take one step, or say why not; a step not taken leaves adapter, moments and EMA untouched."""
         started = time.perf_counter()
         self.optimizer.clear()
         direction = self._direction(update)
-        norm, fault = NAN, direction.fault
+        norm, fault, stray = NAN, direction.fault, Stray()
         if not fault:
             norm = self.optimizer.gradient_norm()
             fault = "" if math.isfinite(norm) and norm > 0 else f"the gradient's norm is {norm}"
         if not fault:
+            solved = direction.solution is not None
+            stray = self.drift.step(self.optimizer.gradients(), norm, solved, direction.coefficients_K)
             self.optimizer.step(norm)
             self.ema.update(self.optimizer.parameters)
         self.optimizer.clear()
-        return StepRecord(
-            step=update.step,
-            iteration=update.iteration,
-            solved=direction.solution is not None,
-            applied=not fault,
-            skip_reason=fault,
-            active_K=direction.active_K,
-            weights_K=direction.weights_K,
-            coefficients_K=direction.coefficients_K,
-            solution=direction.solution,
-            mean_norm=direction.mean_norm,
-            loss=direction.loss,
-            kl=direction.kl,
-            kl_cosine=direction.kl_cosine,
-            kl_share=direction.kl_share,
-            grad_norm=norm,
-            seconds=time.perf_counter() - started,
-        )
+        return _record(update, direction, stray, norm, fault, time.perf_counter() - started)
 
     def _direction(self, update: Update) -> Direction:
         active_K = update.signal.counts_K > 0
@@ -176,6 +164,7 @@ class TrainStep:
             cosine,
             share,
             self._fault(solution, kl),
+            staleness(gramian_KK, solution.active_K, self.drift.coefficients_K, solution.coefficients_K),
         )
 
     def _amortized(self, update: Update, weights: AmortizedWeights) -> Direction:
@@ -213,6 +202,32 @@ class TrainStep:
         if kl is not None and not bool(torch.isfinite(kl).all()):
             return "the KL gradient is not finite"
         return ""
+
+
+def _record(update: Update, direction: Direction, stray: Stray, norm: float, fault: str, seconds: float) -> StepRecord:
+    return StepRecord(
+        step=update.step,
+        iteration=update.iteration,
+        solved=direction.solution is not None,
+        applied=not fault,
+        skip_reason=fault,
+        active_K=direction.active_K,
+        weights_K=direction.weights_K,
+        coefficients_K=direction.coefficients_K,
+        solution=direction.solution,
+        mean_norm=direction.mean_norm,
+        loss=direction.loss,
+        kl=direction.kl,
+        kl_cosine=direction.kl_cosine,
+        kl_share=direction.kl_share,
+        grad_norm=norm,
+        seconds=seconds,
+        steps_since_solve=stray.steps_since_solve,
+        solve_cosine=stray.cosine,
+        solve_norm_ratio=stray.norm_ratio,
+        stale_cosine=direction.staleness.cosine,
+        stale_norm_ratio=direction.staleness.norm_ratio,
+    )
 
 
 def unit_shares(solution: Solution) -> NDArray[np.float64]:

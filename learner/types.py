@@ -95,6 +95,18 @@ class StepRecord:
     grad_norm: float
     """Norm before clipping."""
     seconds: float
+    steps_since_solve: int = -1
+    """Applied steps since the last solving step before this one; -1 where there was none. Also what the two below are
+    about: the drift of the steps between solves, batches' own noise included."""
+    solve_cosine: float = float("nan")
+    """Cosine of this step's gradient, before clipping, with that solving step's."""
+    solve_norm_ratio: float = float("nan")
+    """This step's gradient norm over that solving step's."""
+    stale_cosine: float = float("nan")
+    """Solving steps: cosine of the direction that the coefficients of the step before would have given on this batch
+    with the one that was solved; how far amortised weights have fallen behind, free of noise."""
+    stale_norm_ratio: float = float("nan")
+    """Norm of the former over the latter's."""
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,11 @@ def step(number: int, solved: bool, iteration: int = 0, num_rewards: int = 2) ->
         kl_share=0.02,
         grad_norm=0.3,
         seconds=0.4,
+        steps_since_solve=-1 if solved else 1,
+        solve_cosine=NAN if solved else 0.6,
+        solve_norm_ratio=NAN if solved else 1.1,
+        stale_cosine=0.9 if solved else NAN,
+        stale_norm_ratio=0.8 if solved else NAN,
     )
 
 

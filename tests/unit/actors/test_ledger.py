@@ -50,6 +50,9 @@ def test_one_row_per_step_with_everything_that_is_known_of_it(tmp_path: Path) ->
         assert [row[f"coefficient_{n}"] for n in NAMES] == [1.0, 2.0]
         assert (row["kl"], row["kl_cosine"], row["kl_share"], row["grad_norm"]) == (0.01, None, 0.02, 0.3)
         assert (row["rollout_s"], row["total_s"], row["step_s"]) == (2.0, 3.0, 0.4)
+    names = ("steps_since_solve", "solve_cosine", "solve_norm_ratio", "stale_cosine", "stale_norm_ratio")
+    assert [solved[name] for name in names] == [None, None, None, 0.9, 0.8]
+    assert [amortised[name] for name in names] == [1, 0.6, 1.1, None, None]
     assert (amortised["loss"], amortised["alpha_star_a"], amortised["cosine_matrix"]) == (1.25, None, [])
 
 

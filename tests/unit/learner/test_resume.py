@@ -45,6 +45,14 @@ def everything(learner: Learner) -> dict[str, Any]:
     return {**{group: hash_tensors(values) for group, values in tensors.items()}, "state": state}
 
 
+def drift(record: StepRecord) -> tuple[str, ...]:
+    """As text, in which NaN equals NaN."""
+    return tuple(
+        repr(getattr(record, name))
+        for name in ("steps_since_solve", "solve_cosine", "solve_norm_ratio", "stale_cosine", "stale_norm_ratio")
+    )
+
+
 def test_six_steps_are_three_and_three_bit_for_bit(tiny_folder: Path, tmp_path: Path) -> None:
     """FAULTS 5: adapters, EMA, moments, α, running σ, versions and noise."""
     straight_balance = harmonizer()
@@ -64,6 +72,7 @@ def test_six_steps_are_three_and_three_bit_for_bit(tiny_folder: Path, tmp_path: 
     assert everything(second) == everything(first)
     found = run(second, range(3, 6))
     assert [summary(record) for record in found] == [summary(record) for record in expected[3:]]
+    assert [drift(record) for record in found] == [drift(record) for record in expected[3:]]
     assert everything(second) == everything(straight)
     assert balance.state_dict() == straight_balance.state_dict()
     assert second.policy_version == 6
@@ -88,6 +97,7 @@ def drop(group: str, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
     [
         (lambda t, s: t.pop("old.0"), "lacks old.0"),
         (lambda t, s: s.pop("old"), "lacks the old policy"),
+        (lambda t, s: t.pop("drift"), "lacks drift"),
         (lambda t, s: drop("default", t), "of another run: adapter default: matched 29 of 30"),
         (lambda t, s: drop("ema", t), "of another run: EMA has 30 tensors, got 29"),
         (lambda t, s: drop("optimizer", t), "of another run: optimizer state has 89 tensors, expected 90"),
@@ -111,3 +121,14 @@ def test_loading_copies(tiny_folder: Path) -> None:
     learner.load_state(tensors, state)
     run(learner, range(2))
     assert {group: hash_tensors(values) for group, values in tensors.items()} == before
+
+
+def test_a_state_of_before_there_was_a_drift_is_taken(tiny_folder: Path) -> None:
+    """What strays from an unknown solve is unknown, and known again after the next one."""
+    tensors, state = make_learner(tiny_folder).state()
+    del tensors["drift"], state["drift"]
+    learner = make_learner(tiny_folder)
+    learner.load_state(tensors, state)
+    first, second = run(learner, range(1))
+    assert drift(first)[0] == "-1"
+    assert drift(second)[0] == "1"
