@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -115,7 +115,7 @@ def parameters(transformer: nn.Module, name: str) -> dict[str, nn.Parameter]:
     Raises:
         ValueError: no adapter of that name.
     """
-    return {key: layer.weight for key, layer in linears(transformer, name).items()}
+    return {key: cast(nn.Parameter, layer.weight) for key, layer in linears(transformer, name).items()}
 
 
 def read(transformer: nn.Module, name: str) -> dict[str, Tensor]:

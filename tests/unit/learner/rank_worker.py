@@ -1,8 +1,9 @@
-"""What each of two gloo ranks does in the tests of several ranks; results go to a file per rank."""
+"""What each of several gloo ranks does in the tests of several ranks; results go to a file per rank."""
 
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -10,11 +11,14 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from harmonizer.harmonizer import Plan, Solution
+from learner import train_step
+from learner.gradients import RewardGradients, combined, reward_gradients
 from learner.learner import Learner
 from learner.types import TrainBatch
-from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
-from tests.unit.learner.probes import watched
+from tests.unit.learner.batches import NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
+from tests.unit.learner.probes import gradient, update_of, watched
 
+AMORTIZE = ("normalized", "paper")
 SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
 
 
@@ -37,7 +41,7 @@ def batch_of(scenario: str, learner: Learner) -> TrainBatch:
     """plain; all cells of one reward on rank 0; every rank has rewards of its own."""
     values_KN, states_KN = scores(0)
     if scenario == "one-rank-only":
-        states_KN[1, GROUP_SIZE:] = 1
+        states_KN[1, NUM_SAMPLES // 4 :] = 1
     elif scenario == "ranks-differ":
         states_KN[0, NUM_SAMPLES // 2 :] = 1
         states_KN[2, : NUM_SAMPLES // 2] = 1
@@ -74,6 +78,37 @@ def measure(folder: Path, scenario: str, rank: int = 0, world_size: int = 1, **c
     }
 
 
+def amortized(folder: Path, amortize: str, rank: int = 0, world_size: int = 1) -> dict[str, Any]:
+    """A solving step, and the amortised one of its α and norms on the same cells, beside Σ a_k g_k + β_KL ∇KL."""
+    balance = harmonizer(amortize=amortize) if rank == 0 else Forbidden()
+    learner = make_learner(folder, rank, world_size, balance=balance, advantage={"max": 0.8})  # type: ignore[arg-type]
+    randomize(learner)
+    update = update_of(learner, own_part(batch_of("ranks-differ", learner), learner))
+    active_K = update.signal.counts_K > 0
+    found: list[RewardGradients] = []
+
+    def kept(*args: Any) -> RewardGradients:
+        found.append(reward_gradients(*args))
+        return found[0]
+
+    with mock.patch.object(train_step, "reward_gradients", kept):
+        direction = learner._step._solved(update, active_K)
+    solved = gradient(learner).clone()
+    learner._optimizer.clear()
+    plan: Plan = learner.ranks.from_first(lambda: balance.plan(1, active_K))
+    assert plan.weights is not None
+    loss = learner._step._amortized(update, plan.weights).loss
+    assert found[0].kl_P is not None
+    expected = combined(found[0].gradients_KP, plan.weights.coefficients_K, plan.weights.active_K)
+    return {
+        "solved": solved,
+        "expected": expected + learner.config.kl_beta * found[0].kl_P,
+        "amortized": gradient(learner).clone(),
+        "coefficients": (direction.coefficients_K.tolist(), plan.weights.coefficients_K.tolist()),
+        "loss": (loss, float(found[0].losses_K.numpy() @ plan.weights.coefficients_K)),
+    }
+
+
 def trained(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
     """Two iterations with a learning rate: do the ranks stay together?"""
     learner = make_learner(folder, rank, world_size, balance=harmonizer() if rank == 0 else Forbidden())  # type: ignore[arg-type]
@@ -105,12 +140,17 @@ def faults(folder: Path, rank: int, world_size: int) -> dict[str, str]:
 
 
 def main(rank: int, world_size: int, folder: str, meeting: str, results: str) -> None:
+    """All of it on two ranks; on more, only what depends on their number."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
     try:
         found = {scenario: measure(Path(folder), scenario, rank, world_size) for scenario in SCENARIOS}
         found["split"] = measure(Path(folder), "plain", rank, world_size, micro_batch_size=5)
+        found["amortized"] = {how: amortized(Path(folder), how, rank, world_size) for how in AMORTIZE}
+        torch.save(found, Path(results) / f"{rank}.pt")
+        if world_size > 2:
+            return
         found["checkpointed"] = measure(Path(folder), "plain", rank, world_size, gradient_checkpointing=True)
         found["trained"] = trained(Path(folder), rank, world_size)
         found["faults"] = faults(Path(folder), rank, world_size)
