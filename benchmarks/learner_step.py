@@ -49,8 +49,8 @@ NUM_QP = 40
 class Fixed:
     """A harmonizer that solves, or takes even weights, as it is told."""
 
-    def __init__(self, names: tuple[str, ...], solves: bool) -> None:
-        self._balance = Harmonizer(names, HarmonizerConfig())
+    def __init__(self, balance: Harmonizer, solves: bool) -> None:
+        self._balance = balance
         self._solves = solves
 
     def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
@@ -67,6 +67,7 @@ class Bench:
     def __init__(self, size: Size, device: str) -> None:
         self.size = size
         self.policy = random_policy(size, device)
+        self._balances: dict[int, Harmonizer] = {}
         self._config = LearnerConfig(lr=1e-6, timesteps=size.timesteps, micro_batch_size=size.micro_batch)
         self._optimizer = LoraOptimizer(trainable(self.policy), self._config)
         self._ema = Ema(self._optimizer.parameters, 0.9)
@@ -87,8 +88,10 @@ class Bench:
         fraction = {"kl_fraction": kl_fraction} if kl_fraction else {"kl_beta": 0.0}
         config = self._config.model_copy(update=fraction)
         forward = Forward(self.policy, config.nft_beta, config.kl_beta > 0, config.autocast)
-        balance = Fixed(names, kind in (K_PASS, TWO_PASS))
-        trainer = TrainStep(config, names, forward, self._optimizer, self._ema, balance, Ranks(0, 1), None)
+        # Kept from step to step, as in a run: its first solve compiles the QP.
+        balance = self._balances.setdefault(count, Harmonizer(names, HarmonizerConfig()))
+        client = Fixed(balance, solves=kind in (K_PASS, TWO_PASS))
+        trainer = TrainStep(config, names, forward, self._optimizer, self._ema, client, Ranks(0, 1), None)
         schedule = Schedule(
             SEED,
             torch.linspace(0.95, 0.05, config.timesteps),

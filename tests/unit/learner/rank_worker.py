@@ -14,6 +14,7 @@ from harmonizer.harmonizer import Plan, Solution
 from learner import train_step
 from learner.gradients import RewardGradients, combined, reward_gradients
 from learner.learner import Learner
+from learner.ranks import Ranks
 from learner.types import TrainBatch
 from tests.unit.learner.batches import NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
 from tests.unit.learner.probes import gradient, update_of, watched
@@ -147,6 +148,7 @@ def main(rank: int, world_size: int, folder: str, meeting: str, results: str) ->
     try:
         found = {scenario: measure(Path(folder), scenario, rank, world_size) for scenario in SCENARIOS}
         found["split"] = measure(Path(folder), "plain", rank, world_size, micro_batch_size=5)
+        found["buckets"] = Ranks(rank, world_size).sum_in_buckets((rank + 1) * torch.arange(14.0).view(2, 7), bucket=4)
         found["amortized"] = {how: amortized(Path(folder), how, rank, world_size) for how in AMORTIZE}
         torch.save(found, Path(results) / f"{rank}.pt")
         if world_size > 2:

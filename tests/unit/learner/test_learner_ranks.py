@@ -92,6 +92,12 @@ def test_the_amortised_step_is_exact_through_one_ddp_backward(
         assert found["loss"][0] == pytest.approx(found["loss"][1], rel=1e-5)
 
 
+def test_a_sum_in_buckets_is_a_sum(two_ranks: Found) -> None:
+    """Also when the last bucket is not full."""
+    for rank in two_ranks:
+        assert torch.equal(rank["buckets"], 3 * torch.arange(14.0).view(2, 7))
+
+
 def test_ranks_stay_together(two_ranks: Found) -> None:
     """FAULTS 2, 25: under find_unused_parameters=False, with adapters switched between forward and backward."""
     first, second = (rank["trained"] for rank in two_ranks)
