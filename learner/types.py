@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harmonizer.harmonizer import Plan, Solution
+from harmonizer.harmonizer import Plan, Signals, Solution
 
 Purpose = Literal["train", "eval"]
 
@@ -95,6 +95,8 @@ class StepRecord:
     grad_norm: float
     """Norm before clipping."""
     seconds: float
+    solve_reason: str = ""
+    """Why this step solved (harmonizer.report.Plan.reason); empty when it did not."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,12 @@ class IterationReport:
 class HarmonizerClient(Protocol):
     """What the learner needs of the harmonizer; in a run the Ray actor stands behind it, in tests the object itself."""
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan: ...
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan: ...
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution: ...
+    def solve(
+        self,
+        step: int,
+        gramian_KK: NDArray[np.float64],
+        active_K: NDArray[np.bool_],
+        kl_cosines_K: NDArray[np.float64] | None = None,
+    ) -> Solution: ...
