@@ -132,7 +132,7 @@ class HarmonizerConfig(_Strict):
     @property
     def steered(self) -> bool:
         """Whether the min-norm problem is anything but the plain one."""
-        return self.kl == "constraint" or not (self.floors is self.preference is self.groups is None)
+        return self.kl == "constraint" or any(x is not None for x in (self.floors, self.preference, self.groups))
 
     def units(self, reward_names: Sequence[str]) -> dict[str, dict[str, float]]:
         """Unit → share of each of its rewards. Units are the groups and the rewards in none, in the rewards' order."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from harmonizer.arrays import Floats, Indices
 from harmonizer.config import HarmonizerConfig
-from harmonizer.formulas import renormalized
+from harmonizer.formulas import cancels
 from harmonizer.report import Weighting
 from harmonizer.weighing import WeighingMethod
 
@@ -115,8 +115,11 @@ class Steered(WeighingMethod):
         hull_VV = corners_VM @ gramian_MM @ corners_VM.T
         found = self._solver((hull_VV + hull_VV.T) / 2, np.arange(len(corners_VM)))
         alpha_M = corners_VM.T @ found.alpha_M
-        gap = found.kkt_gap
-        return replace(found, alpha_M=renormalized(alpha_M, np.ones(len(alpha_M), dtype=np.bool_)), kkt_gap=gap)
+        alpha_M /= alpha_M.sum()
+        status = found.status
+        if status == "single" and len(alpha_M) > 1:  # one corner, but several rewards in it
+            status = "stationary" if cancels(gramian_MM, alpha_M) else "optimal"
+        return replace(found, alpha_M=alpha_M, status=status)
 
 
 def growth(weights_M: Floats, lengths_M: Floats, kl_cosines_M: Floats) -> float:

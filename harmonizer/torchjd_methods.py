@@ -6,7 +6,8 @@ upgrad     UPGrad: projects every gradient onto the cone that serves all, then a
 cagrad     CAGrad: the best worst reward within a ball around the mean gradient (arXiv 2110.14048)
 pcgrad     PCGrad: takes out of each gradient what goes against the others, in random order (arXiv 2001.06782)
 imtl_g     IMTL-G: equal projections on every gradient; weights of either sign (arXiv 2406.16232, for any rank)
-nash_mtl   Nash-MTL: the Nash bargaining solution, started from the last one (arXiv 2202.01017)
+nash_mtl   Nash-MTL: the Nash bargaining solution, started from the last one (arXiv 2202.01017); where no direction
+           serves all rewards there is none, TorchJD keeps the last weights, and the report's complaints say so
 """
 
 import math
@@ -66,21 +67,24 @@ class TorchJd(WeighingMethod):
             return Weighting(np.ones(1), "single", "none")
         self._num_solves += 1
         try:
-            weights_M = self._weights(gramian_MM, members_M)
+            weights_M, complaints = self._weights(gramian_MM, members_M)
         except Exception as error:  # noqa: BLE001 - solvers under TorchJD raise what they like; a run must go on
             return self._equal(len(members_M), f"{type(error).__name__}: {error}")
         if not np.isfinite(weights_M).all():
             return self._equal(len(members_M), f"weights {weights_M.tolist()}")
         total = math.fsum(weights_M)
         if abs(total) <= ZERO_SUM * float(np.abs(weights_M).sum()):
-            return Weighting(np.zeros(len(members_M)), self._name, "torchjd", scale=0.0)
-        return Weighting(weights_M / total, self._name, "torchjd", scale=total)
+            return Weighting(np.zeros(len(members_M)), self._name, "torchjd", complaints, scale=0.0)
+        return Weighting(weights_M / total, self._name, "torchjd", complaints, scale=total)
 
     def _equal(self, size: int, complaint: str) -> Weighting:
         return Weighting(np.full(size, 1.0 / size), "fallback", "none", (f"torchjd: {complaint}",))
 
-    def _weights(self, gramian_MM: Floats, members_M: Indices) -> Floats:
-        """[M] TorchJD's w; a new aggregator every time, so that nothing is remembered but what a checkpoint holds."""
+    def _weights(self, gramian_MM: Floats, members_M: Indices) -> tuple[Floats, tuple[str, ...]]:
+        """[M] TorchJD's w, and what it says went wrong.
+
+        The aggregator is a new one every time, so that nothing is remembered but what a checkpoint holds.
+        """
         aggregator = self._make(len(members_M))
         weighting: Any = aggregator.weighting
         if isinstance(aggregator, NashMTL):
@@ -91,7 +95,10 @@ class TorchJd(WeighingMethod):
             warnings.simplefilter("ignore")  # cvxpy on Nash-MTL's problem: not DPP, ECOS
             torch.manual_seed(seed)  # PCGrad draws from torch's global generator, which the fork gives back
             weights_M = np.asarray(weighting(factor).numpy(), dtype=np.float64)
-        if isinstance(aggregator, NashMTL) and np.isfinite(weighting.prvs_alpha).all():
+        if not isinstance(aggregator, NashMTL):
+            return weights_M, ()
+        if np.isfinite(weighting.prvs_alpha).all():
             self._bargain_K = self._bargain_K.copy()
             self._bargain_K[members_M] = weighting.prvs_alpha
-        return weights_M
+        status = str(weighting.prob.status)
+        return weights_M, () if status.startswith("optimal") else (f"torchjd: no bargain found, status {status}",)
