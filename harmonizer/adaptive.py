@@ -103,19 +103,25 @@ class Adaptive:
         """
         state, n = self._state, float(self._config.n)
         passed = n if state.last is None else float(step - state.last)
-        if step >= self._config.warmup:  # the warm-up is not its own idea
+        if step >= self._config.warmup:  # the warm-up says nothing about gaps
             state.credit = min(MAX_CREDIT, state.credit + passed / n) - 1.0
-        if self._alarm:
-            state.gap = 1.0
-        elif state.gap < n:
-            state.gap = min(2 * state.gap, n)
-        elif not math.isnan(cosine):
-            state.gap = min(GROWTH * state.gap, MAX_STRETCH * n) if cosine >= NEAR else n
+            state.gap = self._next_gap(cosine)
         state.last = step
         state.sets = {key: at for key, at in state.sets.items() if step - at <= MAX_STRETCH * n}
         state.sets[_key(active_K)] = step
         state.reference, self._latest = self._latest, None
         state.early, state.late, self._alarm = [], [], False
+
+    def _next_gap(self, cosine: float) -> float:
+        """Steps to the next solve on schedule."""
+        gap, n = self._state.gap, float(self._config.n)
+        if self._alarm:
+            return 1.0
+        if gap < n:
+            return min(2 * gap, n)
+        if math.isnan(cosine):
+            return gap
+        return min(GROWTH * gap, MAX_STRETCH * n) if cosine >= NEAR else n
 
     def _note(self, norm: float) -> None:
         """One more norm of an amortised step."""

@@ -202,9 +202,8 @@ def test_together_they_minimise_the_length_per_preferred_improvement(seed: int) 
 def test_permuting_rewards_permutes_the_weights(seed: int) -> None:
     rng = np.random.default_rng(seed)
     gradients_KP, order = random_directions(rng, 5, 5), rng.permutation(5)
-    config = HarmonizerConfig(
-        groups={"one": {"a": 1, "b": 2}}, floors={"d": 0.3}, preference=dict(one=2, c=1, d=3, e=1)
-    )
+    preference = {"one": 2.0, "c": 1.0, "d": 3.0, "e": 1.0}
+    config = HarmonizerConfig(groups={"one": {"a": 1, "b": 2}}, floors={"d": 0.3}, preference=preference)
     everyone = np.ones(5, dtype=bool)
     straight = Harmonizer(NAMES, config).solve(0, gramian(gradients_KP), everyone)
     names = [NAMES[k] for k in order]
