@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 ROUNDING = 1e-12
 """Sums off 1 by less are 1."""
@@ -33,7 +33,7 @@ class EmaConfig(_Strict):
 
     rho: float = Field(default=0.7, ge=0, lt=1)
     """Share of the past in ᾱ ← ρ ᾱ + (1 − ρ) α*; 0 keeps the last solve only."""
-    trust_region: float | None = Field(default=None, gt=0, le=2)
+    trust_region: float | None = Field(default=None, gt=0, le=2, allow_inf_nan=False)
     """Most that ᾱ may move in one solve, as Σ_k |Δᾱ_k|; 2 is no bound, null is none. See harmonizer.ema."""
 
 
@@ -76,9 +76,9 @@ class HarmonizerConfig(_Strict):
     """Group → share of each member in the group's budget, brought to sum 1, for `method: min_norm`."""
     kl: Literal["outside", "constraint"] = "outside"
     """constraint: the rewards' direction may raise KL no faster than `kl_bound`, for `method: min_norm`."""
-    kl_bound: float = Field(default=0.0, ge=0, lt=1)
+    kl_bound: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     """Largest −Σ α_k cos(∇KL, g_k): KL's growth as a share of what gradients straight against ∇KL would cause."""
-    cagrad_c: float = Field(default=0.5, ge=0, lt=1)
+    cagrad_c: float = Field(default=0.5, ge=0, lt=1, allow_inf_nan=False)
     """Radius of CAGrad's ball around the mean gradient, in lengths of that mean."""
     seed: int = Field(default=0, ge=0)
     """Of methods that draw (pcgrad)."""
