@@ -491,6 +491,20 @@ def test_a_state_of_other_rewards_is_refused_and_nothing_loaded() -> None:
     assert harmonizer.state_dict() == before
 
 
+@pytest.mark.parametrize("key", ["method", "refresh", "scale"])
+def test_a_state_without_a_part_is_refused(key: str) -> None:
+    state = make(2).state_dict()
+    del state[key]
+    with pytest.raises(ValueError, match=f"harmonizer state lacks {key}, got keys"):
+        make(2).load_state_dict(state)
+
+
+def test_a_state_of_another_method_is_refused() -> None:
+    state = make(2).state_dict() | {"method": {"num_solves": 3}}
+    with pytest.raises(ValueError, match=r"MinNorm remembers nothing between solves, got a state of \['num_solves'\]"):
+        make(2).load_state_dict(state)
+
+
 @pytest.mark.parametrize(
     ("gramian_KK", "active", "step", "said"),
     [
