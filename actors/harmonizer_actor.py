@@ -12,7 +12,7 @@ from actors.process import Started
 from actors.remote import Actor, Remote
 from actors.results import ActorVitals
 from harmonizer.config import HarmonizerConfig
-from harmonizer.report import Plan, Solution
+from harmonizer.report import Plan, Signals, Solution
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,20 @@ class HarmonizerActor:
             self._harmonizer = Harmonizer(self._spec.reward_names, self._spec.config)
         return self._started.vitals
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         """See :meth:`harmonizer.harmonizer.Harmonizer.plan`."""
-        plan: Plan = self._harmonizer.plan(step, active_K)
+        plan: Plan = self._harmonizer.plan(step, active_K, signals)
         return plan
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution:
+    def solve(
+        self,
+        step: int,
+        gramian_KK: NDArray[np.float64],
+        active_K: NDArray[np.bool_],
+        kl_cosines_K: NDArray[np.float64] | None = None,
+    ) -> Solution:
         """See :meth:`harmonizer.harmonizer.Harmonizer.solve`."""
-        solution: Solution = self._harmonizer.solve(step, gramian_KK, active_K)
+        solution: Solution = self._harmonizer.solve(step, gramian_KK, active_K, kl_cosines_K)
         return solution
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,22 +82,28 @@ class RemoteHarmonizer:
         """`timeout_s` is for one call."""
         self._actor, self._timeout_s, self._remote = actor, timeout_s, remote
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         """Whether this step solves, or its weights.
 
         Raises:
             RuntimeError: no answer.
         """
-        plan: Plan = self._ask("plan", (step, active_K))
+        plan: Plan = self._ask("plan", (step, active_K, signals))
         return plan
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution:
+    def solve(
+        self,
+        step: int,
+        gramian_KK: NDArray[np.float64],
+        active_K: NDArray[np.bool_],
+        kl_cosines_K: NDArray[np.float64] | None = None,
+    ) -> Solution:
         """Weighs this batch's gradients.
 
         Raises:
             RuntimeError: no answer.
         """
-        solution: Solution = self._ask("solve", (step, gramian_KK, active_K))
+        solution: Solution = self._ask("solve", (step, gramian_KK, active_K, kl_cosines_K))
         return solution
 
     def _ask(self, method: str, args: Sequence[Any]) -> Any:

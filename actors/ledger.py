@@ -21,6 +21,16 @@ from harmonizer.report import Solution
 from learner.types import IterationReport, StepRecord
 
 SAMPLES, STEPS = "samples", "steps"
+REPORT_NUMBERS = (
+    "kkt_gap",
+    "worst_cosine",
+    "negative_fraction",
+    "sum_worst_cosine",
+    "sum_negative_fraction",
+    "scale",
+    "kl_growth",
+)
+"""Fields of harmonizer.report.SolveReport that are one number each; `sum_` is of the plain sum Σ g_k."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,7 @@ def _step_row(step: StepRecord, entry: LedgerEntry, names: Sequence[str]) -> dic
         "kl_cosine": step.kl_cosine,
         "kl_share": step.kl_share,
         "grad_norm": step.grad_norm,
+        "solve_reason": step.solve_reason,
         "steps_since_solve": None if step.steps_since_solve < 0 else step.steps_since_solve,
         "solve_cosine": step.solve_cosine,
         "solve_norm_ratio": step.solve_norm_ratio,
@@ -163,8 +174,11 @@ def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, 
     row.update(_per_reward("norm", solution.norms_K if solution else unknown_K, names))
     row.update(_per_reward("cosine", report.cosines_K if report else unknown_K, names))
     row.update(_per_reward("inner_product", report.inner_products_K if report else unknown_K, names))
+    row.update(_per_reward("sum_cosine", report.sum_cosines_K if report else unknown_K, names))
     row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else []
     row["solver"], row["status"] = (report.solver, report.status) if report else ("", "")
     row["left"] = "; ".join(f"{name}: {why}" for name, why in report.left.items()) if report else ""
-    row["kkt_gap"], row["worst_cosine"] = (report.kkt_gap, report.worst_cosine) if report else (math.nan, math.nan)
+    row["kl_status"] = report.kl_status if report else ""
+    for key in REPORT_NUMBERS:
+        row[key] = getattr(report, key) if report else math.nan
     return row

@@ -15,6 +15,9 @@ from actors.files import write_atomically
 from actors.results import EvaluationResult, IterationResult
 from learner.types import StepRecord
 
+COSINES = ("worst_cosine", "negative_fraction", "sum_worst_cosine", "sum_negative_fraction")
+"""Of the applied direction, and of the plain sum of gradients (harmonizer.report.SolveReport)."""
+
 
 class MetricsLog:
     """Appends to `<run>/metrics.jsonl`."""
@@ -103,7 +106,8 @@ def _step(step: StepRecord) -> dict[str, Any]:
         "kl_share": step.kl_share,
         "grad_norm": step.grad_norm,
         "mean_norm": step.mean_norm,
-        "worst_cosine": step.solution.report.worst_cosine if step.solution else math.nan,
+        "solve_reason": step.solve_reason,
+        **{name: getattr(step.solution.report, name) if step.solution else math.nan for name in COSINES},
     }
 
 

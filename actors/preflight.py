@@ -16,6 +16,7 @@ from actors.config import RoleConfig
 from actors.evaluation import heldout
 from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
+from harmonizer.config import HarmonizerConfig
 from learner.errors import UserError
 from rewards.registry import applicable
 
@@ -54,10 +55,10 @@ class Asked:
 
 
 def check_files(config: RunConfig) -> PromptSets:
-    """Reads the prompts and looks at the base model's folder.
+    """Reads the prompts, looks at the base model's folder, and for the packages of the harmonizer's method.
 
     Raises:
-        PreflightError: every problem of the two, a line each.
+        PreflightError: every problem of the three, a line each.
     """
     train, problems = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
@@ -67,6 +68,7 @@ def check_files(config: RunConfig) -> PromptSets:
         problems += rewards_without_prompts(config, train, "training")
         problems += rewards_without_prompts(config, held, "held-out")
     problems += model_problems(config.policy.base)
+    problems += method_problems(config.harmonizer)
     if problems:
         raise PreflightError(problems)
     return PromptSets(train, heldout(held, config.eval.prompts_per_source))
@@ -83,6 +85,15 @@ def rewards_without_prompts(config: RunConfig, sources: Mapping[str, Sequence[Pr
                 f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
             )
     return lines
+
+
+def method_problems(config: HarmonizerConfig) -> list[str]:
+    """One line when the method's packages are not installed."""
+    try:
+        config.check_installed()
+    except ValueError as error:
+        return [f"harmonizer.{error}"]
+    return []
 
 
 def model_problems(base: str) -> list[str]:

@@ -79,6 +79,16 @@ class RunConfig(BaseModel):
             raise ValueError("checkpoint.keep_best needs eval.every > 0; set keep_best: 0 or evaluate")
         return self
 
+    @model_validator(mode="after")
+    def _harmonizer_knows_the_rewards(self) -> Self:
+        try:
+            self.harmonizer.check_names(tuple(self.rewards))
+        except ValueError as error:
+            raise ValueError(f"harmonizer.{error}") from error
+        if self.harmonizer.kl == "constraint" and self.learner.kl_beta == 0:
+            raise ValueError("harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed")
+        return self
+
     @property
     def num_samples(self) -> int:
         """N: images per iteration."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from random_policy import CPU, SD35_MEDIUM, SEED, Size, random_policy
 
 from harmonizer.config import HarmonizerConfig
-from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Plan, Solution
+from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Plan, Signals, Solution
 from learner import train_step
 from learner.cells import LocalBatch, Schedule, micro_batches
 from learner.config import LearnerConfig
@@ -53,12 +53,18 @@ class Fixed:
         self._balance = balance
         self._solves = solves
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         even_K = active_K / active_K.sum()
         return Plan(self._solves, None if self._solves else AmortizedWeights(even_K, even_K, active_K, 1.0))
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution:
-        return self._balance.solve(step, gramian_KK, active_K)
+    def solve(
+        self,
+        step: int,
+        gramian_KK: NDArray[np.float64],
+        active_K: NDArray[np.bool_],
+        kl_cosines_K: NDArray[np.float64] | None = None,
+    ) -> Solution:
+        return self._balance.solve(step, gramian_KK, active_K, kl_cosines_K)
 
 
 class Bench:

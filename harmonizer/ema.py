@@ -34,3 +34,14 @@ def updated_shares(shares_K: Floats, solved_K: Bools, alpha_K: Floats, active_K:
         room = newcomers / (newcomers + int(solved_K.sum()))
         return (1.0 - room) * shares_K + room * alpha_K
     return np.where(active_K, rho * shares_K + (1.0 - rho) * free * alpha_K, shares_K)
+
+
+def within_region(before_K: Floats, after_K: Floats, radius: float) -> Floats:
+    """[K] `after`, or the point on the way to it at which Σ_k |Δᾱ_k| is `radius`.
+
+    The length is L1 because the step is what must not jump: ‖Σ Δᾱ_k ĝ_k‖ ≤ Σ |Δᾱ_k| for unit gradients, whatever K is.
+    Under an L∞ bound the step could move K times the bound. Part of the way to another point of the simplex is on it,
+    and held shares, which do not move, stay where they are.
+    """
+    moved = float(np.abs(after_K - before_K).sum())
+    return after_K if moved <= radius else before_K + (radius / moved) * (after_K - before_K)

@@ -13,6 +13,7 @@ from harmonizer.arrays import Floats, Indices
 from harmonizer.formulas import cancels, kkt_gap, squared_norm
 from harmonizer.gramian import gramian_factor
 from harmonizer.report import Weighting
+from harmonizer.weighing import WeighingMethod
 
 MAX_GAP = 1e-7
 """KKT gap up to which an answer is taken; above it the next solver is asked."""
@@ -50,7 +51,7 @@ class _CompiledQp:
         return (None if value is None else np.asarray(value, dtype=np.float64)), str(self._problem.status)
 
 
-class MinNorm:
+class MinNorm(WeighingMethod):
     """α* = argmin over the simplex of ‖Σ α_k ĝ_k‖² (MARBLE, arXiv 2605.06507, gradient harmonization)."""
 
     def __init__(self, solvers: Sequence[str] | None = None) -> None:
@@ -68,14 +69,15 @@ class MinNorm:
         self._solvers = tuple(solvers)
         self._compiled: dict[int, _CompiledQp] = {}
 
-    def __call__(self, gramian_MM: Floats, members_M: Indices) -> Weighting:
+    def __call__(self, gramian_MM: Floats, members_M: Indices, kl_cosines_M: Floats | None = None) -> Weighting:
         """Weights for a Gram matrix [M, M] with diagonal at most 1, M ≥ 1; which rewards they are does not matter."""
         if len(gramian_MM) == 1:
-            return Weighting(np.ones(1), "single", "none")
+            return Weighting(np.ones(1), "single", "none", kkt_gap=0.0)
         found = self._best_of_chain(gramian_MM, gramian_factor(gramian_MM))
+        found = replace(found, kkt_gap=kkt_gap(gramian_MM, found.alpha_M))
         if found.status == "fallback":
             return found
-        if kkt_gap(gramian_MM, found.alpha_M) > MAX_GAP:
+        if found.kkt_gap > MAX_GAP:
             return replace(found, status="optimal_inaccurate")
         return replace(found, status="stationary") if cancels(gramian_MM, found.alpha_M) else found
 

@@ -1,8 +1,11 @@
 """What the harmonizer hands out: a solve with its report, cached weights, and the plan that picks between them."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
-from harmonizer.arrays import Bools, Floats
+import numpy as np
+
+from harmonizer.arrays import Bools, Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -10,11 +13,18 @@ class Weighting:
     """Weights of the M rewards of one solve and where they come from."""
 
     alpha_M: Floats
-    """[M] on the simplex, or all 0 when no member may have weight."""
+    """[M] sum 1 (on the simplex but for signed methods), or all 0 when no member may have weight."""
     status: str
     """As in :class:`SolveReport`."""
     solver: str
     complaints: tuple[str, ...] = ()
+    scale: float = 1.0
+    """Σw of a method whose weights w leave the simplex; `alpha_M` is w/Σw."""
+    kkt_gap: float = math.nan
+    """Of the problem that was solved; NaN: that of the plain min-norm problem."""
+    kl_growth: float = math.nan
+    kl_status: str = ""
+    """As in :class:`SolveReport`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,11 +34,13 @@ class SolveReport:
     status: str
     """Of the QP: `optimal`; `stationary`: optimal, but the gradients cancel, so no direction serves every reward;
     `optimal_inaccurate`: `kkt_gap` is above 1e-7; `fallback`: every solver failed, best feasible point.
-    Without a QP: `single` (one reward left), `no_active` (none left: apply no step), `uniform`, `fixed`."""
+    Without a QP: `single` (one reward left), `no_active` (none left: apply no step), and the name of any other method
+    than min_norm, for which `fallback` means that it failed and weights are equal."""
     solver: str
     """Name of the solver that gave α*; `none` where none was needed."""
     kkt_gap: float
-    """αᵀGα − min_k (Gα)_k on the Gram matrix that was balanced; 0 at the min-norm point."""
+    """αᵀGα − min_k (Gα)_k on the Gram matrix that was balanced; 0 at the min-norm point. With floors, a preference,
+    groups or a bound on KL: of that problem, over its corners instead of the gradients."""
     inner_products_K: Floats
     """[K] ⟨ĝ_k, Σ_j α*_j ĝ_j⟩: positive where the solved direction serves reward k."""
     cosines_K: Floats
@@ -41,6 +53,21 @@ class SolveReport:
     """Reward name → why it left: `no signal`, `zero gradient`, `non-finite gradient`, `zero weight`."""
     complaints: tuple[str, ...] = ()
     """What was wrong with the answers of the solvers asked before, one `SOLVER: reason` each."""
+    scale: float = 1.0
+    """Σw of a method whose weights w leave the simplex (α* is w/Σw); a factor of the coefficients."""
+    sum_cosines_K: Floats = field(default_factory=lambda: np.full(0, np.nan))
+    """[K] cosine of each reward's gradient with Σ_j g_j, what a baseline of equal weights would have stepped along."""
+    sum_worst_cosine: float = math.nan
+    """Smallest of `sum_cosines_K`."""
+    negative_fraction: float = math.nan
+    """Share of the run's solves so far whose `worst_cosine` is negative, of those in which it is known."""
+    sum_negative_fraction: float = math.nan
+    """The same of `sum_worst_cosine`."""
+    kl_growth: float = math.nan
+    """−Σ α_k cos(∇KL, g_k) of the solved direction, with `kl: constraint`; see harmonizer.steering."""
+    kl_status: str = ""
+    """With `kl: constraint`: `slack`, `active` (the bound changed α*), `infeasible` (no allowed mix keeps the bound, so
+    the one that raises KL least was taken), `unknown` (∇KL is zero or not finite: no bound). Else empty."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +104,25 @@ class AmortizedWeights:
 
 
 @dataclass(frozen=True, eq=False)
+class Signals:
+    """What is known before a step without any reward's gradient; input of the `adaptive` refresh policy."""
+
+    correlation_KK: Floats
+    """[K, K] of the batch's advantages, each pair over the samples in which both have signal; NaN where unknown."""
+    counts_KK: Indices
+    """[K, K] how many samples that are."""
+    amortized_norm: float
+    """Norm before clipping of the whole gradient of the step before, if that one was applied and did not solve; else
+    NaN."""
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What the next step does."""
 
     solve: bool
     weights: AmortizedWeights | None
     """None when `solve`."""
+    reason: str = ""
+    """Why it solves: `every_n`, `every_step`; of harmonizer.adaptive `warm-up`, `time`, `active set`, `advantages`,
+    `norm`; or `no weights`, when no active reward has any to go by."""

@@ -31,6 +31,7 @@ from learner.optimizer import LoraOptimizer
 from learner.policy import Policy
 from learner.ranks import Ranks, rank_slice
 from learner.sampler import trainable_sigmas
+from learner.signals import advantage_correlation
 from learner.train_step import Signal, TrainStep, Update
 from learner.types import AdapterState, HarmonizerClient, IterationReport, StepRecord, TrainBatch
 
@@ -147,6 +148,7 @@ class Learner:
             "running_sigma_K": [None if np.isnan(sigma) else float(sigma) for sigma in self._running_sigma_K],
             "old": self._old.state(),
             "drift": self._step.drift.state(),
+            "amortized_norm": None if np.isnan(self._step.amortized_norm) else self._step.amortized_norm,
         }
         return tensors, state
 
@@ -177,6 +179,8 @@ class Learner:
         except ValueError as error:
             raise CheckpointError(f"the learner's state is of another run: {error}") from error
         self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])
+        norm = state.get("amortized_norm")
+        self._step.amortized_norm = float("nan") if norm is None else float(norm)
         sigmas = [np.nan if sigma is None else sigma for sigma in state["running_sigma_K"]]
         self._running_sigma_K = np.array(sigmas, dtype=np.float64)
 
@@ -233,6 +237,7 @@ class Learner:
             acceptance(mine, self.config.advantage.max).float().to(self.policy.device),
             torch.from_numpy(found.signal_KN[:, self._samples]).to(self.policy.device),
             found.counts_K,
+            advantage_correlation(found.advantages_KN, found.signal_KN),
         )
 
     def _updates(self, iteration: int, local: LocalBatch, signal: Signal, on_policy: bool) -> list[StepRecord]:

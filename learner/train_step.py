@@ -6,7 +6,7 @@ Letters: K rewards, N samples of this rank, P trainable parameters.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from harmonizer.harmonizer import AmortizedWeights, Solution
+from harmonizer.harmonizer import AmortizedWeights, Signals, Solution
 from learner.amortized import accumulate
 from learner.cells import Cells
 from learner.config import LearnerConfig
@@ -25,6 +25,7 @@ from learner.gradients import RewardGradients, combined, gramian, reward_gradien
 from learner.nft import mixed_weights, reward_weights
 from learner.optimizer import LoraOptimizer
 from learner.ranks import Ranks
+from learner.signals import kl_cosines
 from learner.types import HarmonizerClient, StepRecord
 
 NAN = float("nan")
@@ -40,6 +41,8 @@ class Signal:
     """m_ki, this rank's columns."""
     counts_K: NDArray[np.int64]
     """n_k over all ranks."""
+    correlation: tuple[NDArray[np.float64], NDArray[np.intp]] | None = None
+    """:func:`learner.signals.advantage_correlation` of the whole batch."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Direction:
     kl_cosine: float = NAN
     kl_share: float = NAN
     fault: str = ""
+    solve_reason: str = ""
     staleness: Staleness = field(default_factory=Staleness)
 
 
@@ -97,6 +101,8 @@ class TrainStep:
         self.ranks = ranks
         self.ddp = ddp
         self.drift = Drift()
+        self.amortized_norm = NAN
+        """Gradient norm of the last step if that was applied and did not solve; part of the learner's state."""
 
     def run(self, update: Update) -> StepRecord:
         """Take one step, or say why not; a step not taken leaves adapter, moments and EMA untouched."""
@@ -113,6 +119,7 @@ class TrainStep:
             self.optimizer.step(norm)
             self.ema.update(self.optimizer.parameters)
         self.optimizer.clear()
+        self.amortized_norm = norm if not fault and direction.solution is None else NAN
         return _record(update, direction, stray, norm, fault, time.perf_counter() - started)
 
     def _direction(self, update: Update) -> Direction:
@@ -120,9 +127,11 @@ class TrainStep:
         if not active_K.any():
             nothing = np.zeros(len(active_K))
             return Direction(active_K, nothing, nothing, fault="no reward has signal in this batch")
-        plan = self.ranks.from_first(lambda: self.harmonizer.plan(update.step, active_K))
+        correlation = update.signal.correlation
+        signals = None if correlation is None else Signals(*correlation, self.amortized_norm)
+        plan = self.ranks.from_first(lambda: self.harmonizer.plan(update.step, active_K, signals))
         if plan.solve or plan.weights is None:
-            return self._solved(update, active_K)
+            return replace(self._solved(update, active_K), solve_reason=plan.reason)
         return self._amortized(update, plan.weights)
 
     def _weights_KN(self, signal: Signal) -> tuple[Tensor, Tensor]:
@@ -148,7 +157,8 @@ class TrainStep:
             self.ranks,
         )
         gramian_KK = gramian(found.gradients_KP)
-        solution = self.ranks.from_first(lambda: self.harmonizer.solve(update.step, gramian_KK, active_K))
+        cosines_K = None if found.kl_P is None else kl_cosines(found.gradients_KP, found.kl_P)
+        solution = self.ranks.from_first(lambda: self.harmonizer.solve(update.step, gramian_KK, active_K, cosines_K))
         direction = combined(found.gradients_KP, solution.coefficients_K, solution.active_K)
         kl = None if found.kl_P is None else self.config.kl_beta * found.kl_P
         self.optimizer.set_gradient(direction if kl is None else direction + kl)
@@ -164,7 +174,7 @@ class TrainStep:
             cosine,
             share,
             self._fault(solution, kl),
-            staleness(gramian_KK, solution.active_K, self.drift.coefficients_K, solution.coefficients_K),
+            staleness=staleness(gramian_KK, solution.active_K, self.drift.coefficients_K, solution.coefficients_K),
         )
 
     def _amortized(self, update: Update, weights: AmortizedWeights) -> Direction:
@@ -227,6 +237,7 @@ def _record(update: Update, direction: Direction, stray: Stray, norm: float, fau
         solve_norm_ratio=stray.norm_ratio,
         stale_cosine=direction.staleness.cosine,
         stale_norm_ratio=direction.staleness.norm_ratio,
+        solve_reason=direction.solve_reason,
     )
 
 

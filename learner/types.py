@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harmonizer.harmonizer import Plan, Solution
+from harmonizer.harmonizer import Plan, Signals, Solution
 
 Purpose = Literal["train", "eval"]
 
@@ -107,6 +107,8 @@ class StepRecord:
     with the one that was solved; how far amortised weights have fallen behind, free of noise."""
     stale_norm_ratio: float = float("nan")
     """Norm of the former over the latter's."""
+    solve_reason: str = ""
+    """Why this step solved (harmonizer.report.Plan.reason); empty when it did not."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,12 @@ class IterationReport:
 class HarmonizerClient(Protocol):
     """What the learner needs of the harmonizer; in a run the Ray actor stands behind it, in tests the object itself."""
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan: ...
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan: ...
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution: ...
+    def solve(
+        self,
+        step: int,
+        gramian_KK: NDArray[np.float64],
+        active_K: NDArray[np.bool_],
+        kl_cosines_K: NDArray[np.float64] | None = None,
+    ) -> Solution: ...

@@ -23,6 +23,8 @@ ONLY_IN = {
     "fastapi": {"deploy"},
     "cvxpy": {"harmonizer"},
 }
+ONLY_FILE = {("harmonizer", "torch"): "torchjd_methods.py", ("harmonizer", "torchjd"): "torchjd_methods.py"}
+"""(room, library) → the one file of the room that may import it; everybody else imports that file inside functions."""
 FREE_OF_TORCH = ["__init__.py", "config.py", "run_config.py"]
 
 
@@ -63,6 +65,17 @@ def test_library_stays_in_its_rooms(library: str) -> None:
         if library in set(imports_of(path))
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize(("room", "library"), ONLY_FILE)
+def test_library_stays_in_its_file(room: str, library: str) -> None:
+    importers = [path.name for path in files_of(room) if library in set(imports_of(path))]
+    assert importers == [ONLY_FILE[room, library]]
+
+
+def test_torchjd_is_imported_nowhere_else() -> None:
+    files = [path for room in ROOMS for path in files_of(room)]
+    assert [path.name for path in files if "torchjd" in set(imports_of(path))] == ["torchjd_methods.py"]
 
 
 def test_an_arrow_that_points_the_wrong_way_is_seen(tmp_path: Path) -> None:

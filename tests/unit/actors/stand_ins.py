@@ -82,6 +82,13 @@ def solution(num_rewards: int = 2) -> Solution:
         cosine_KK=np.eye(num_rewards),
         worst_cosine=0.4,
         left={"b": "zero gradient"},
+        scale=1.5,
+        sum_cosines_K=np.array([NAN, *-ks[1:] / 10]),
+        sum_worst_cosine=-0.2,
+        negative_fraction=0.25,
+        sum_negative_fraction=0.75,
+        kl_growth=0.125,
+        kl_status="slack",
     )
     return Solution(ks / ks.sum(), ks[::-1] / ks.sum(), ks * 2, 0.7, ks * 3, np.ones(num_rewards, np.bool_), report)
 
@@ -111,6 +118,7 @@ def step(number: int, solved: bool, iteration: int = 0, num_rewards: int = 2) ->
         solve_norm_ratio=NAN if solved else 1.1,
         stale_cosine=0.9 if solved else NAN,
         stale_norm_ratio=0.8 if solved else NAN,
+        solve_reason="every_n" if solved else "",
     )
 
 

@@ -42,6 +42,14 @@ def test_one_row_per_step_with_everything_that_is_known_of_it(tmp_path: Path) ->
     assert [solved[f"norm_{n}"] for n in NAMES] == [3.0, 6.0]
     assert [solved[f"cosine_{n}"] for n in NAMES] == [None, pytest.approx(0.4)]
     assert solved["cosine_matrix"] == [1.0, 0.0, 0.0, 1.0]
+    assert [solved[f"sum_cosine_{n}"] for n in NAMES] == [None, pytest.approx(-0.2)]
+    assert (solved["sum_worst_cosine"], solved["negative_fraction"], solved["sum_negative_fraction"]) == (
+        -0.2,
+        0.25,
+        0.75,
+    )
+    assert (solved["scale"], solved["kl_growth"], solved["kl_status"]) == (1.5, 0.125, "slack")
+    assert (solved["solve_reason"], amortised["solve_reason"], amortised["scale"]) == ("every_n", "", None)
     assert (solved["solver"], solved["status"], solved["worst_cosine"]) == ("CLARABEL", "optimal", 0.4)
     assert solved["left"] == "b: zero gradient"
     assert (solved["kkt_gap"], solved["loss"]) == (1e-12, None)

@@ -64,6 +64,17 @@ def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:
         check_files(grown)
 
 
+def test_a_method_whose_extra_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = files(tmp_path, harmonizer={"method": "nash_mtl"})
+    monkeypatch.setattr("harmonizer.config.find_spec", lambda name: None if name == "ecos" else "there")
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines == (
+        "harmonizer.method nash_mtl needs ecos, which this environment lacks: "
+        "pip install -e '.[torchjd]' -c constraints.txt",
+    )
+
+
 def test_a_model_folder_is_looked_at(tmp_path: Path) -> None:
     assert model_problems("stabilityai/stable-diffusion-3.5-medium") == []
     assert "does not exist" in model_problems(str(tmp_path / "none"))[0]

@@ -155,6 +155,24 @@ REFUSED = {
     "prompts.sources.general.train=none.txt": ("prompts.sources.general.train: no such file",),
     "rewards.align.args.checkpoint=./none": ("rewards.align.args.checkpoint: no such file",),
     "policy.resolution=65": ("policy.resolution: ", "got 65"),
+    "harmonizer.method=upgrd": ("harmonizer.method: should be 'min_norm', 'uniform'", "'upgrad'", 'got "upgrd"'),
+    "harmonizer.floors={align: 1.5}": ("harmonizer.floors.align: should be less than or equal to 1, got 1.5",),
+    "harmonizer.floors={align: 0.6, geneval: 0.6}": ("harmonizer.floors: floors must add up to at most 1, got 1.2",),
+    "harmonizer.floors={algin: 0.1}": ("harmonizer.floors names algin; it may name align, geneval",),
+    "harmonizer.preference={align: 0, geneval: 1}": ("harmonizer.preference.align: should be greater than 0, got 0",),
+    "harmonizer.preference={align: 2}": (
+        "harmonizer.preference must have a number for each of align, geneval, got align",
+    ),
+    "harmonizer.groups={one: {align: 1, ocr: 1}}": ("harmonizer.groups.one names ocr; rewards are align, geneval",),
+    "harmonizer.ema.trust_region=3": ("harmonizer.ema.trust_region: should be less than or equal to 2, got 3",),
+    "harmonizer.refresh.policy=adapt": ("harmonizer.refresh.policy: ", "'adaptive'", 'got "adapt"'),
+    "harmonizer={method: fixed, fixed: {align: 1}}": (
+        "harmonizer.fixed must give a weight to each of align, geneval, got align",
+    ),
+    "harmonizer={method: uniform, floors: {align: 0.1}}": (
+        "harmonizer: floors goes with method min_norm, got method uniform",
+    ),
+    "harmonizer={kl: constraint, kl_bound: 1}": ("harmonizer.kl_bound: should be less than 1, got 1",),
 }
 
 
@@ -165,6 +183,13 @@ def test_refused_with_path_value_and_what_is_right(recipe_file: Path, text: str,
     assert len(found) == 1, found
     for part in parts:
         assert part in found[0]
+
+
+def test_a_bound_on_kl_needs_kl(recipe_file: Path) -> None:
+    found = lines_of(recipe_file, "harmonizer.kl=constraint", "learner.kl_beta=0")
+    assert len(found) == 1
+    assert "harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0" in found[0]
+    assert lines_of(recipe_file, "harmonizer.kl=constraint", "learner.kl_beta=1e-4") == []
 
 
 def test_all_problems_come_at_once_and_are_told_apart(recipe_file: Path) -> None:

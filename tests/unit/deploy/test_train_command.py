@@ -118,6 +118,16 @@ def test_a_whole_run(recipe_file: Path, workdir: Path, marble: Marble) -> None:
     assert next(line for line in lines if line.split()[:2] == ["geneval", "2"]).split()[-1] == "-"
 
 
+def test_a_method_whose_extra_is_not_installed(
+    recipe_file: Path, workdir: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, exit code 2, and nothing written."""
+    monkeypatch.setattr("harmonizer.config.find_spec", lambda name: None if name == "torchjd" else "there")
+    ran = marble("train", recipe_file, "--set", "harmonizer.method=upgrad")
+    problem(ran, "harmonizer.method upgrad needs torchjd, which this environment lacks: pip install")
+    assert not (workdir / "runs").exists()
+
+
 def test_json_is_alone_on_standard_output(recipe_file: Path, workdir: Path, marble: Marble) -> None:
     ran = marble("train", recipe_file, "--json", "--run-dir", "r", "--address", "auto")
     assert ran.code == 0

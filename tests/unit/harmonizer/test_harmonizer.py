@@ -338,6 +338,86 @@ def test_a_batch_with_only_weightless_rewards_makes_no_step() -> None:
     np.testing.assert_array_equal(solution.coefficients_K, 0)
 
 
+def test_weighted_gradients_are_the_sum_as_it_stands() -> None:
+    """3 g_a + g_b with α = (3, 1)/4 and scale 4; without a only g_b; no norm is looked at, on any step."""
+    harmonizer = make(2, method="weighted_gradients", weights={"b": 1.0, "a": 3.0})
+    gradients_KP = np.array([X, Y])
+    first = harmonizer.plan(1, everyone(2)).weights
+    assert first is not None
+    np.testing.assert_array_equal(first.coefficients_K, [3.0, 1.0])
+    solution = solve(harmonizer, gradients_KP)
+    np.testing.assert_allclose(solution.coefficients_K, [3.0, 1.0], rtol=1e-15)
+    np.testing.assert_allclose(solution.alpha_K, [0.75, 0.25], rtol=1e-15)
+    assert (solution.report.scale, solution.report.status) == (4.0, "weighted_gradients")
+    only_b = np.array([False, True])
+    np.testing.assert_allclose(amortized(harmonizer, only_b).coefficients_K, [0.0, 1.0], rtol=1e-15)
+    np.testing.assert_allclose(solve(harmonizer, gradients_KP, only_b).coefficients_K, [0.0, 1.0], rtol=1e-15)
+    np.testing.assert_allclose(amortized(harmonizer, everyone(2)).coefficients_K, [3.0, 1.0], rtol=1e-15)
+
+
+def test_weighted_gradients_are_the_mean_without_weights() -> None:
+    np.testing.assert_allclose(solve(make(4, method="weighted_gradients"), np.eye(4)).coefficients_K, 0.25, rtol=1e-15)
+
+
+# Trust region, conflicts --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [0.1, 0.5, 2.0])
+def test_shares_move_no_farther_than_the_trust_region(radius: float) -> None:
+    """From (1, 1, 0)/2 towards (1, 1, 1)/3 with ρ = 0: an L1 distance of 2/3, of which at most the radius is gone."""
+    harmonizer = make(3, ema={"rho": 0.0, "trust_region": radius})
+    first_K = solve(harmonizer, np.array([[1.0, 0, 0], [0, 1.0, 0], [0.6, 0.8, 0]])).ema_K
+    np.testing.assert_allclose(first_K, [0.5, 0.5, 0], atol=1e-12)
+    second_K = solve(harmonizer, np.eye(3)).ema_K
+    part = min(1.0, radius / (2 / 3))
+    np.testing.assert_allclose(second_K, first_K + part * (np.full(3, 1 / 3) - first_K), atol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), radius=st.floats(0.01, 1.0))
+def test_the_cached_step_moves_no_farther_either(seed: int, radius: float) -> None:
+    """‖Σ Δᾱ_k ĝ_k‖ ≤ Σ |Δᾱ_k| ≤ radius, with rewards coming and going and held shares untouched."""
+    rng = np.random.default_rng(seed)
+    harmonizer = make(4, ema={"trust_region": radius})
+    before_K = solve(harmonizer, random_directions(rng, 4, 4)).ema_K
+    for _ in range(5):
+        gradients_KP, active_K = unit_rows(random_directions(rng, 4, 4)), rng.random(4) < 0.7
+        after_K = solve(harmonizer, gradients_KP, active_K).ema_K
+        assert np.abs(after_K - before_K).sum() <= radius + 1e-12
+        assert np.linalg.norm((after_K - before_K) @ gradients_KP) <= radius + 1e-12
+        np.testing.assert_array_equal(after_K[~active_K], before_K[~active_K])
+        assert_on_simplex(after_K)
+        before_K = after_K
+
+
+def test_the_report_says_what_the_plain_sum_would_have_done() -> None:
+    """100 x and y − 0.3 x: the sum is (99.7, 1), against the second; the min-norm direction is against none."""
+    gradients_KP = np.array([[100.0, 0.0], [-0.3, 1.0]])
+    report = solve(make(2), gradients_KP).report
+    total_P = gradients_KP.sum(axis=0)
+    expected_K = unit_rows(gradients_KP) @ total_P / np.linalg.norm(total_P)
+    np.testing.assert_allclose(report.sum_cosines_K, expected_K, rtol=0, atol=1e-12)
+    assert report.sum_worst_cosine == pytest.approx(expected_K[1], abs=1e-12)
+    assert report.sum_worst_cosine < -0.2 < 0 < report.worst_cosine
+
+
+def test_fractions_count_the_solves_against_a_reward() -> None:
+    """Sum: against, for, against. Ours: never; opposites leave no direction, so the third is not known."""
+    harmonizer = make(2)
+    conflict, peace, opposites = np.array([[9.0, 0], [-1.0, 1.0]]), np.eye(2), np.array([[9.0, 0], [-1.0, 0]])
+    reports = [solve(harmonizer, gradients_KP).report for gradients_KP in (conflict, peace, opposites)]
+    assert [report.sum_negative_fraction for report in reports] == [1.0, 1 / 2, 2 / 3]
+    assert [report.negative_fraction for report in reports] == [0.0, 0.0, 0.0]
+    again = make(2)
+    again.load_state_dict(json.loads(json.dumps(harmonizer.state_dict())))
+    report = solve(again, conflict).report
+    assert (report.sum_negative_fraction, report.negative_fraction) == (3 / 4, 0.0)
+    nobody = solve(again, np.full((2, 2), np.nan)).report
+    assert np.isnan([nobody.negative_fraction, nobody.sum_negative_fraction]).all()
+    uniform = solve(make(2, method="weighted_gradients"), conflict).report
+    assert (uniform.negative_fraction, uniform.worst_cosine) == (1.0, pytest.approx(uniform.sum_worst_cosine))
+
+
 # Plan, memory, input ------------------------------------------------------------------------------------------------
 
 
@@ -409,6 +489,20 @@ def test_a_state_of_other_rewards_is_refused_and_nothing_loaded() -> None:
     with pytest.raises(ValueError, match="in this order, got"):
         harmonizer.load_state_dict(make(2).state_dict())
     assert harmonizer.state_dict() == before
+
+
+@pytest.mark.parametrize("key", ["method", "refresh", "scale"])
+def test_a_state_without_a_part_is_refused(key: str) -> None:
+    state = make(2).state_dict()
+    del state[key]
+    with pytest.raises(ValueError, match=f"harmonizer state lacks {key}, got keys"):
+        make(2).load_state_dict(state)
+
+
+def test_a_state_of_another_method_is_refused() -> None:
+    state = make(2).state_dict() | {"method": {"num_solves": 3}}
+    with pytest.raises(ValueError, match=r"MinNorm remembers nothing between solves, got a state of \['num_solves'\]"):
+        make(2).load_state_dict(state)
 
 
 @pytest.mark.parametrize(

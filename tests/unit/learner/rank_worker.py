@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from harmonizer.harmonizer import Plan, Solution
+from harmonizer.harmonizer import Plan, Signals, Solution
 from learner import train_step
 from learner.gradients import RewardGradients, combined, reward_gradients
 from learner.learner import Learner
@@ -26,15 +26,15 @@ SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
 class Forbidden:
     """Only rank 0 may ask the harmonizer."""
 
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         raise AssertionError("another rank than 0 asked for a plan")
 
-    def solve(self, step: int, gramian_KK: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Solution:
+    def solve(self, *_: object) -> Solution:
         raise AssertionError("another rank than 0 asked for a solution")
 
 
 class Failing(Forbidden):
-    def plan(self, step: int, active_K: NDArray[np.bool_]) -> Plan:
+    def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         raise RuntimeError("the harmonizer is gone")
 
 
