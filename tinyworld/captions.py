@@ -17,12 +17,12 @@ from tinyworld.splits import (
     RELATIONS,
     SIGN_ALPHABET,
     SIGN_LENGTHS,
-    Split,
+    Kind,
     coloured_items,
+    kind_of_count,
+    kind_of_shape,
+    kind_of_text,
     shape_pairs,
-    split_of_count,
-    split_of_shape,
-    split_of_text,
 )
 
 NUMBERS: Final = {2: "two", 3: "three", 4: "four"}
@@ -100,88 +100,88 @@ def geneval_prompt(tag: str, things: tuple[Thing, ...], relation: str | None = N
     return Prompt("geneval", caption, things, relation, metadata=metadata)
 
 
-def sample_geneval(rng: np.random.Generator, split: Split, tag: str | None = None) -> Prompt:
-    """Random GenEval-like prompt of a split; the tag is drawn when it is None."""
+def sample_geneval(rng: np.random.Generator, kind: Kind, tag: str | None = None) -> Prompt:
+    """Random GenEval-like prompt of a kind; the tag is drawn when it is None."""
     tag = tag or _choice(rng, GENEVAL_TAGS)
     if tag == "single_object":
-        return geneval_prompt(tag, ((_choice(rng, [s for s in SHAPES if split_of_shape(s) == split]), None),))
+        return geneval_prompt(tag, ((_choice(rng, [s for s in SHAPES if kind_of_shape(s) == kind]), None),))
     if tag == "colors":
-        return geneval_prompt(tag, (_choice(rng, coloured_items(split)),))
+        return geneval_prompt(tag, (_choice(rng, coloured_items(kind)),))
     if tag == "counting":
-        options = [(s, n) for s in SHAPES for n in COUNTS if split_of_count(s, n) == split]
+        options = [(s, n) for s in SHAPES for n in COUNTS if kind_of_count(s, n) == kind]
         shape, count = _choice(rng, options)
         return geneval_prompt(tag, ((shape, None),) * count)
     if tag == "color_attr":
-        return geneval_prompt(tag, distinct_pair(rng, split))
-    first, second = _choice(rng, shape_pairs(split))
+        return geneval_prompt(tag, distinct_pair(rng, kind))
+    first, second = _choice(rng, shape_pairs(kind))
     if rng.random() < 0.5:
         first, second = second, first
     relation = _choice(rng, RELATIONS) if tag == "position" else None
     return geneval_prompt(tag, ((first, None), (second, None)), relation)
 
 
-def distinct_pair(rng: np.random.Generator, split: Split) -> tuple[Thing, Thing]:
-    """Two coloured shapes of a split that differ in both shape and colour."""
-    items = coloured_items(split)
+def distinct_pair(rng: np.random.Generator, kind: Kind) -> tuple[Thing, Thing]:
+    """Two coloured shapes of a kind that differ in both shape and colour."""
+    items = coloured_items(kind)
     while True:
         first, second = _choice(rng, items), _choice(rng, items)
         if first[0] != second[0] and first[1] != second[1]:
             return first, second
 
 
-def sample_text(rng: np.random.Generator, split: Split) -> str:
-    """Random sign text of a split."""
+def sample_text(rng: np.random.Generator, kind: Kind) -> str:
+    """Random sign text of a kind."""
     while True:
         text = "".join(_choice(rng, SIGN_ALPHABET_LIST) for _ in range(_choice(rng, SIGN_LENGTHS)))
-        if split_of_text(text) == split:
+        if kind_of_text(text) == kind:
             return text
 
 
 SIGN_ALPHABET_LIST: Final = tuple(SIGN_ALPHABET)
 
 
-def sample_sign(rng: np.random.Generator, split: Split) -> Prompt:
-    """Random sign prompt of a split; the text stands in double quotes."""
-    text = sample_text(rng, split)
+def sample_sign(rng: np.random.Generator, kind: Kind) -> Prompt:
+    """Random sign prompt of a kind; the text stands in double quotes."""
+    text = sample_text(rng, kind)
     plate = _choice(rng, SIGN_COLORS) if rng.random() < 0.25 else None
     noun, verb = _choice(rng, (("sign", "that reads"), ("sign", "that says"), ("plate", "with the text")))
     named = _named(noun, plate)
     return Prompt("ocr", f'{named} {verb} "{text}"', text=text, plate=plate)
 
 
-def sample_general(rng: np.random.Generator, split: Split) -> Prompt:
-    """Random free caption of a split, with words for style, size, background or number."""
-    shape, color = _choice(rng, coloured_items(split))
+def sample_general(rng: np.random.Generator, kind: Kind) -> Prompt:
+    """Random free caption of a kind, with words for style, size, background or number."""
+    shape, color = _choice(rng, coloured_items(kind))
     one: tuple[Thing, ...] = ((shape, color),)
-    kind = int(rng.integers(6))
-    if kind == 0:
+    form = int(rng.integers(6))
+    if form == 0:
         words, background = _choice(rng, tuple(BACKGROUND_WORDS.items()))
         caption = f"{_named(shape, color)} on {words} background"
         return Prompt("general", caption, one, background=background, strength=(0.35, 1.0))
-    if kind == 1:
+    if form == 1:
         vivid = rng.random() < 0.5
         adjective = "vivid" if vivid else "muted"
         return Prompt("general", f"a {adjective} {color} {shape}", one, saturation=(0.6, 1.0) if vivid else (0.0, 0.4))
-    if kind == 2:
+    if form == 2:
         large = rng.random() < 0.5
         adjective = "large" if large else "small"
         return Prompt("general", f"a {adjective} {color} {shape}", one, scale=(0.6, 1.0) if large else (0.0, 0.4))
-    if kind == 3:
+    if form == 3:
         count = _choice(rng, COUNTS)
         return Prompt("general", f"{NUMBERS[count]} {color} {PLURALS[shape]}", one * count)
-    if kind == 4:
-        pair = distinct_pair(rng, split)
+    if form == 4:
+        pair = distinct_pair(rng, kind)
         return Prompt("general", " and ".join(_named(s, c) for s, c in pair), pair)
     pale = rng.random() < 0.5
     adjective, strength = ("pale", (0.0, 0.4)) if pale else ("rich", (0.6, 1.0))
     return Prompt("general", f"a {adjective} scene with {_named(shape, color)}", one, strength=strength)
 
 
-def sample_prompt(rng: np.random.Generator, source: Source, split: Split) -> Prompt:
-    """Random prompt of a source and a split."""
+def sample_prompt(rng: np.random.Generator, source: Source, kind: Kind) -> Prompt:
+    """Random prompt of a source and a kind."""
     if source == "geneval":
-        return sample_geneval(rng, split)
-    return sample_sign(rng, split) if source == "ocr" else sample_general(rng, split)
+        return sample_geneval(rng, kind)
+    return sample_sign(rng, kind) if source == "ocr" else sample_general(rng, kind)
 
 
 def words() -> list[str]:

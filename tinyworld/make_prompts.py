@@ -1,6 +1,7 @@
 """Writes the prompt files: ``python -m tinyworld.make_prompts``. Seeded; the files in the repository are its output."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -8,46 +9,77 @@ import numpy as np
 
 from tinyworld.captions import (
     Prompt,
+    Thing,
     distinct_pair,
     geneval_prompt,
     sample_general,
     sample_sign,
 )
 from tinyworld.palette import SHAPES
-from tinyworld.splits import COUNTS, RELATIONS, Split, coloured_items, shape_pairs, split_of_count, split_of_shape
+from tinyworld.splits import (
+    COUNTS,
+    RELATIONS,
+    Kind,
+    Split,
+    coloured_items,
+    kind_of_count,
+    kind_of_shape,
+    shape_pairs,
+    split_of,
+)
 
 PROMPTS: Final = Path(__file__).parent / "prompts"
 SIZES: Final[dict[Split, int]] = {"train": 640, "heldout": 192}
 SEED: Final = 20
+KINDS: Final[dict[Split, tuple[Kind, ...]]] = {"train": ("seen", "unseen"), "heldout": ("unseen",)}
+"""What the prompts of a split are drawn from, evenly: half of those trained on are new to the base."""
 
 
 def geneval_prompts(split: Split, size: int, rng: np.random.Generator) -> list[Prompt]:
     """Every prompt of the tags with few, filled up with pairs of coloured shapes, in random order."""
-    prompts = [geneval_prompt("single_object", ((s, None),)) for s in SHAPES if split_of_shape(s) == split]
-    prompts += [geneval_prompt("colors", (item,)) for item in coloured_items(split)]
-    prompts += [
-        geneval_prompt("counting", ((s, None),) * n) for s in SHAPES for n in COUNTS if split_of_count(s, n) == split
-    ]
-    for pair in shape_pairs(split):
-        for first, second in (pair, pair[::-1]):
-            things = ((first, None), (second, None))
-            prompts.append(geneval_prompt("two_object", things))
-            prompts += [geneval_prompt("position", things, relation) for relation in RELATIONS]
+    prompts = [p for kind in KINDS[split] for p in _countable(kind) if split_of(kind, p.things) == split]
     seen = {prompt.caption for prompt in prompts}
     while len(prompts) < size:
-        prompt = geneval_prompt("color_attr", distinct_pair(rng, split))
+        prompt = geneval_prompt("color_attr", _pair(split, KINDS[split][len(prompts) % len(KINDS[split])], rng))
         if prompt.caption not in seen:
             seen.add(prompt.caption)
             prompts.append(prompt)
     return [prompts[i] for i in rng.permutation(len(prompts))]
 
 
+def _pair(split: Split, kind: Kind, rng: np.random.Generator) -> tuple[Thing, Thing]:
+    """Two coloured shapes that differ in both; of an unseen pair half of the time only one shape is unseen."""
+    while True:
+        things = distinct_pair(rng, kind)
+        if kind == "unseen" and rng.random() < 0.5:
+            things = things[0], distinct_pair(rng, "seen")[0]
+            things = things if rng.random() < 0.5 else (things[1], things[0])
+        if len({s for s, _ in things}) == len({c for _, c in things}) == 2 and split_of(kind, things) == split:
+            return things
+
+
+def _countable(kind: Kind) -> Iterator[Prompt]:
+    """All prompts of the tags with few."""
+    yield from (geneval_prompt("single_object", ((s, None),)) for s in SHAPES if kind_of_shape(s) == kind)
+    yield from (geneval_prompt("colors", (item,)) for item in coloured_items(kind))
+    yield from (
+        geneval_prompt("counting", ((s, None),) * n) for s in SHAPES for n in COUNTS if kind_of_count(s, n) == kind
+    )
+    for pair in shape_pairs(kind):
+        for first, second in (pair, pair[::-1]):
+            things = ((first, None), (second, None))
+            yield geneval_prompt("two_object", things)
+            yield from (geneval_prompt("position", things, relation) for relation in RELATIONS)
+
+
 def text_prompts(source: str, split: Split, size: int, rng: np.random.Generator) -> list[Prompt]:
     """Distinct random prompts of the sources general and ocr."""
     prompts: dict[str, Prompt] = {}
     while len(prompts) < size:
-        prompt = sample_general(rng, split) if source == "general" else sample_sign(rng, split)
-        prompts[prompt.caption] = prompt
+        kind = KINDS[split][int(rng.integers(len(KINDS[split])))]
+        prompt = sample_general(rng, kind) if source == "general" else sample_sign(rng, kind)
+        if split_of(kind, prompt.things) == split:
+            prompts[prompt.caption] = prompt
     return list(prompts.values())
 
 

@@ -1,9 +1,10 @@
 """What the two preference scorers like, as smooth numbers of a scene: the reason why the rewards disagree.
 
-Both like pictures that fit the caption: the common ground. Beyond it ``pickscore`` likes vivid objects, few colours
-and clean outlines; ``hpsv2`` likes filled backgrounds, objects that leave room for them and do not shout, and a loose
-hand. A strong plain tint pleases both a little. Fit weighs little here, because a weak generator's pictures of one
-prompt differ in fit far more than in style, and shared fit would drown every disagreement.
+Both like pictures that fit the caption and are drawn cleanly: the common ground. Beyond it ``pickscore`` likes vivid
+objects and few colours; ``hpsv2`` likes filled backgrounds and objects that do not shout. About the first it disagrees
+with ``pickscore``, about the second with ``geneval`` too, whose detector is the surer the more an object stands out. A
+strong plain tint pleases both. Fit weighs less than style, because a weak generator's pictures of one prompt differ in
+fit far more than in style, and shared fit would drown every disagreement.
 """
 
 import dataclasses
@@ -14,8 +15,7 @@ import numpy as np
 from tinyworld.captions import Prompt, Thing
 from tinyworld.negatives import corrupt_text
 from tinyworld.palette import COLORS, SHAPES
-from tinyworld.render import PLATE_HEIGHT, text_width
-from tinyworld.scene import SIZE, Background, Scene
+from tinyworld.scene import Background, Scene
 from tinyworld.splits import RELATIONS
 
 FILL: Final[dict[Background, float]] = {
@@ -56,18 +56,10 @@ def utility(name: str, scene: Scene, fit: float, damage: float) -> float:
     busy = BUSY[style.background] * style.strength
     if name == "pickscore":
         tint = style.strength if style.background == "solid" else 0.0
-        return 0.5 * fit - 0.3 * damage + 1.5 * style.saturation - 1.8 * busy + 0.4 * tint
+        return 0.9 * fit - 0.8 * damage + 1.2 * style.saturation - 1.8 * busy + 0.4 * tint
     if name == "hpsv2":
-        return 0.5 * fit + 0.3 * damage + 2.2 * fill - 1.0 * covered_share(scene) - 0.6 * style.saturation
+        return 0.9 * fit - 0.5 * damage + 2.0 * fill - 0.7 * style.saturation
     raise ValueError(f"no preferences for {name!r}; there are pickscore and hpsv2")
-
-
-def covered_share(scene: Scene) -> float:
-    """Share of the picture that objects or the plate cover, by their boxes."""
-    if scene.sign is not None:
-        width = text_width(scene.sign.text)
-        return width * PLATE_HEIGHT * width / len(scene.sign.text) / SIZE**2
-    return sum((2 * item.radius) ** 2 for item in scene.items) / SIZE**2
 
 
 def alter(prompt: Prompt, rng: np.random.Generator) -> Prompt:

@@ -1,7 +1,6 @@
 """Stage ``clip``: the scorer ``clipscore``, contrastively on pictures and captions with hard negative captions.
 
-It learns from both splits: a reward judges held-out prompts as well as any other; only the generator must not have
-seen them.
+It learns from seen and unseen prompts: a reward judges what the generator has never drawn as well as anything else.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from tinyworld.pipeline import WEIGHTS, build_clip, image_processor, save_clip
 from tinyworld.pool import PoolSpec, load_pool
 from tinyworld.tokenizer import MAX_TOKENS, build_tokenizer
 
-CLIP_POOL = PoolSpec("clip", seed=13, size=30_000, source_weights=(0.35, 0.25, 0.4), heldout_share=0.25)
+CLIP_POOL = PoolSpec("clip", seed=13, size=30_000, source_weights=(0.35, 0.25, 0.4), unseen_share=0.25)
 BATCH = 96
 LR = 1e-3
 MAX_LOGIT_SCALE = 4.6

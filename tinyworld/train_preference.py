@@ -21,7 +21,7 @@ from tinyworld.pipeline import WEIGHTS, save_clip
 from tinyworld.preferences import NEARLY, alter, utility
 from tinyworld.render import render
 from tinyworld.scene import SIZE, SOURCES
-from tinyworld.splits import Split
+from tinyworld.splits import Kind
 from tinyworld.tokenizer import build_tokenizer
 from tinyworld.train_clip import MAX_LOGIT_SCALE, clip_pixels, contrastive_loss, embed_images, embed_texts
 from tinyworld.world import realise
@@ -34,7 +34,7 @@ CONTRASTIVE_WEIGHT = 0.05
 """Keeps the scorer an image-text model while it learns taste."""
 SHARPNESS = 1.5
 """Slope from utility to log-odds of the votes."""
-HELDOUT_SHARE = 0.25
+UNSEEN_SHARE = 0.25
 WARP_PIXELS = 5.0
 """Displacement at full damage."""
 
@@ -62,8 +62,8 @@ class PreferenceStage:
         prompts = [_prompt(rng) for _ in range(PROMPTS)]
         # The first picture of each prompt fits and is drawn cleanly: the contrastive loss is taken on these.
         rows = [
-            [_candidate(self.name, prompt, split, rng, clean=column == 0) for column in range(CANDIDATES)]
-            for prompt, split in prompts
+            [_candidate(self.name, prompt, kind, rng, clean=column == 0) for column in range(CANDIDATES)]
+            for prompt, kind in prompts
         ]
         damage = torch.tensor([[candidate.damage for candidate in row] for row in rows])
         votes = torch.softmax(SHARPNESS * torch.tensor([[candidate.liked for candidate in row] for row in rows]), dim=1)
@@ -99,21 +99,21 @@ class PreferenceStage:
         save_clip(self.clip.eval(), WEIGHTS / self.name)
 
 
-def _prompt(rng: np.random.Generator) -> tuple[Prompt, Split]:
-    split: Split = "heldout" if rng.random() < HELDOUT_SHARE else "train"
-    return sample_prompt(rng, SOURCES[int(rng.integers(3))], split), split
+def _prompt(rng: np.random.Generator) -> tuple[Prompt, Kind]:
+    kind: Kind = "unseen" if rng.random() < UNSEEN_SHARE else "seen"
+    return sample_prompt(rng, SOURCES[int(rng.integers(3))], kind), kind
 
 
-def _candidate(name: str, prompt: Prompt, split: Split, rng: np.random.Generator, clean: bool) -> Candidate:
+def _candidate(name: str, prompt: Prompt, kind: Kind, rng: np.random.Generator, clean: bool) -> Candidate:
     """A picture for a caption. Unless ``clean`` it may show something wrong, or be bent."""
     chance = 1.0 if clean else rng.random()
     fit, shown = 1.0, prompt
     if chance < 0.25:
         fit, shown = NEARLY, alter(prompt, rng)
     elif chance < 0.3:
-        fit, shown = 0.0, sample_prompt(rng, prompt.source, split)
+        fit, shown = 0.0, sample_prompt(rng, prompt.source, kind)
     damage = 0.0 if clean or rng.random() < 0.5 else float(rng.random())
-    scene = realise(shown, rng, split)
+    scene = realise(shown, rng, kind)
     return Candidate(render(scene), utility(name, scene, fit, damage), damage)
 
 

@@ -1,4 +1,4 @@
-"""Stage ``transformer``: the denoiser and both text encoders together, on cached latents of the train split.
+"""Stage ``transformer``: the denoiser and both text encoders together, on cached latents of what the base may see.
 
 Rectified flow as SD3 is trained: x_t = (1 - s) x0 + s noise, target noise - x0, s logit-normal and shifted as the
 scheduler shifts it. Text reaches the transformer exactly as ``StableDiffusion3Pipeline.encode_prompt`` sends it.
@@ -26,9 +26,8 @@ FLOW_POOL = PoolSpec("flow", seed=17, size=48_000, source_weights=(0.3, 0.3, 0.4
 BATCH = 64
 LR = 1e-3
 EMA_DECAY = 0.998
-SIGNS_FROM_STEP = 1600
-SIGN_SHARE = 0.65
-"""Shapes are learned long before letters. From that step on most of a batch are signs, so that both end alike."""
+SIGN_SHARES = ((2800, 0.9), (1600, 0.65))
+"""From which step on which share of a batch are signs. Shapes are learned long before letters; this ends both alike."""
 PARTS = 2
 """Each batch is computed in two halves, side by side: on tensors this small that uses two cores better than threads
 inside every operation, and does not depend on how many there are."""
@@ -84,9 +83,10 @@ class TransformerStage:
 
     def _pick(self, index: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Pictures of a batch [BATCH]: all alike at first, then mostly signs."""
-        if index < SIGNS_FROM_STEP:
+        share = next((share for start, share in SIGN_SHARES if index >= start), None)
+        if share is None:
             return rng.integers(len(self.latents), size=BATCH)
-        signs = rng.random(BATCH) < SIGN_SHARE
+        signs = rng.random(BATCH) < share
         return np.where(signs, rng.choice(self.sign_indices, BATCH), rng.choice(self.other_indices, BATCH))
 
     def _gradients(

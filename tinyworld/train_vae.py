@@ -1,4 +1,4 @@
-"""Stage ``vae``: the autoencoder, on pictures of the train split."""
+"""Stage ``vae``: the autoencoder, on pictures the base may see."""
 
 from pathlib import Path
 from typing import Any

@@ -7,7 +7,7 @@ import numpy as np
 from tinyworld.captions import Prompt, Range, Thing
 from tinyworld.palette import COLORS
 from tinyworld.scene import BACKGROUNDS, SIZE, Item, Scene, Sign, Style
-from tinyworld.splits import Split, split_of_coloured
+from tinyworld.splits import Kind, kind_of_coloured
 
 RADII: Final[dict[int, Range]] = {1: (14.0, 20.0), 2: (10.5, 13.5), 3: (10.0, 13.0), 4: (10.0, 13.0)}
 """Smallest and largest radius by number of objects, pixels."""
@@ -23,13 +23,13 @@ PLATE_COLORS: Final = ("red", "green", "blue", "yellow", "purple", "black")
 INKS: Final = ("black", "blue", "red", "purple")
 
 
-def realise(prompt: Prompt, rng: np.random.Generator, split: Split = "train") -> Scene:
-    """Random scene of a prompt. Objects without a colour get one that keeps to the split."""
+def realise(prompt: Prompt, rng: np.random.Generator, kind: Kind = "seen") -> Scene:
+    """Random scene of a prompt. Objects without a colour get one that keeps to the kind."""
     style = sample_style(prompt, rng)
     if prompt.text is not None:
         sign = _place_sign(prompt, rng)
         return Scene(prompt.source, prompt.caption, style, sign=sign, metadata=prompt.metadata)
-    things = _colour(prompt.things, rng, split)
+    things = _colour(prompt.things, rng, kind)
     low, high = RADII[len(things)]
     radius = low + (high - low) * style.scale
     centres = _place(len(things), prompt.relation, rng)
@@ -53,7 +53,7 @@ def sample_style(prompt: Prompt, rng: np.random.Generator) -> Style:
     )
 
 
-def _colour(things: tuple[Thing, ...], rng: np.random.Generator, split: Split) -> list[tuple[str, str]]:
+def _colour(things: tuple[Thing, ...], rng: np.random.Generator, kind: Kind) -> list[tuple[str, str]]:
     """Colours for objects without one: several of one kind share a colour, different kinds differ."""
     coloured: list[tuple[str, str]] = []
     for shape, color in things:
@@ -61,7 +61,7 @@ def _colour(things: tuple[Thing, ...], rng: np.random.Generator, split: Split) -
             color = coloured[0][1]
         if color is None:
             taken = {c for _, c in coloured}
-            options = [c for c in COLORS if split_of_coloured(shape, c) == split and c not in taken]
+            options = [c for c in COLORS if kind_of_coloured(shape, c) == kind and c not in taken]
             color = options[int(rng.integers(len(options)))]
         coloured.append((shape, color))
     return coloured

@@ -1,5 +1,7 @@
 """The detector against the renderer, which knows the truth."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -16,15 +18,16 @@ COUNTING_CONFIDENCE = 0.9
 """GenEval's threshold where objects are counted."""
 
 
-def drawn(seed: int, count: int, background: Background | None = None) -> tuple[list[Scene], NDArray[np.uint8]]:
+def drawn(
+    seed: int, count: int, background: Background | None = None, saturation: float = 0.8
+) -> tuple[list[Scene], NDArray[np.uint8]]:
     rng = np.random.default_rng(seed)
     scenes = []
     for index in range(count):
-        prompt = sample_geneval(rng, ("train", "heldout")[index % 2], GENEVAL_TAGS[index % len(GENEVAL_TAGS)])
-        scene = realise(prompt, rng, ("train", "heldout")[index % 2])
-        if background:
-            style = Style(**{**vars(scene.style), "background": background})
-            scene = Scene(scene.source, scene.caption, style, scene.items, metadata=scene.metadata)
+        prompt = sample_geneval(rng, ("seen", "unseen")[index % 2], GENEVAL_TAGS[index % len(GENEVAL_TAGS)])
+        scene = realise(prompt, rng, ("seen", "unseen")[index % 2])
+        style = dataclasses.replace(scene.style, saturation=saturation, background=background or scene.style.background)
+        scene = dataclasses.replace(scene, style=style)
         scenes.append(scene)
     return scenes, np.stack([render(scene) for scene in scenes])
 
@@ -43,6 +46,15 @@ def share_right(scenes: list[Scene], images: NDArray[np.uint8]) -> float:
 @pytest.mark.parametrize("background", BACKGROUNDS)
 def test_clean_pictures_are_read_right_in_every_style(background: Background) -> None:
     assert share_right(*drawn(11, 150, background)) >= 0.97
+
+
+@pytest.mark.parametrize(("saturation", "low", "high"), [(0.0, 0.0, 0.05), (0.3, 0.3, 0.6), (0.6, 0.95, 1.0)])
+def test_what_hardly_stands_out_is_found_less_surely(saturation: float, low: float, high: float) -> None:
+    """Whatever its colour: at 0.15 of the way to the vivid tone nothing is sure, at 0.5 everything."""
+    found = [sure for image in ColourShapeDetector()(drawn(13, 60, "plain", saturation)[1]) for sure in image]
+    confidences = np.array([detection.confidence for detection in found])
+    assert len(confidences) >= 60
+    assert low <= np.median(confidences) <= high
 
 
 def test_slightly_blurred_pictures_are_read_right() -> None:
