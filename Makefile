@@ -3,11 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WEIGHTS := tinyworld/weights
-UNTRAINED := tinyworld/.untrained
 ARGS ?=
 
-.PHONY: help weights trained train train-long test test-all lint setup clean
+.PHONY: help weights train train-long test test-all lint setup clean
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -23,25 +21,14 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-# The trained weights are not in the repository yet. Tests need only their form, training needs them.
-$(WEIGHTS)/pipeline/model_index.json: | $(STAMP)
-	@touch $(UNTRAINED)
-	$(BIN)/python -W ignore -m tinyworld.pretrain --stage random
-	$(BIN)/python -W ignore -m tinyworld.manifest
-
-weights: $(STAMP)  ## Pretrain the tiny world (a few hours on two cores; resumes where it was)
+weights: $(STAMP)  ## Pretrain the tiny world anew (a few hours on two cores; resumes where it was)
 	$(BIN)/python -m tinyworld.pretrain $(ARGS)
 	$(BIN)/python -m tinyworld.manifest
-	@rm -f $(UNTRAINED)
 
-trained:
-	@test -e $(WEIGHTS)/pipeline/model_index.json -a ! -e $(UNTRAINED) || \
-		{ echo "the tiny world's trained weights are not here yet; 'make weights' makes them" >&2; exit 2; }
-
-train: $(STAMP) trained  ## Train the tiny world on five rewards (about twelve minutes on two cores)
+train: $(STAMP)  ## Train the tiny world on five rewards (about twelve minutes on two cores)
 	$(BIN)/python -m deploy.cli train deploy/recipes/tiny.yaml $(ARGS)
 
-train-long: $(STAMP) trained  ## The same for up to an hour
+train-long: $(STAMP)  ## The same for up to an hour
 	$(BIN)/python -m deploy.cli train deploy/recipes/tiny_long.yaml $(ARGS)
 
 lint: $(STAMP)  ## Style and types
@@ -49,10 +36,10 @@ lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint $(WEIGHTS)/pipeline/model_index.json  ## Style, types and the quick tests
+test: lint  ## Style, types and the quick tests
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-all: lint $(WEIGHTS)/pipeline/model_index.json  ## Everything, the long tests too
+test-all: lint  ## Everything, the long tests too
 	$(BIN)/python -m pytest $(ARGS)
 
 clean:  ## Caches only: runs and the environment stay

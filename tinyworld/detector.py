@@ -29,8 +29,8 @@ FULL_AREA: Final = 60
 IOU_ZERO: Final = 0.50
 IOU_FULL: Final = 0.80
 """Overlap with the best template that gives confidence 0 and 1. Clean objects reach 0.79 and more."""
-VIVID_ZERO: Final = 0.15
-VIVID_FULL: Final = 0.50
+VIVID_ZERO: Final = 0.05
+VIVID_FULL: Final = 0.40
 """Vividness, on the way from the muted to the vivid tone of its colour, that gives an object confidence 0 and 1."""
 SECOND_SHARE: Final = 0.22
 """Share of a second colour from which a part is taken for two touching objects."""
@@ -76,17 +76,19 @@ def _detect(image: NDArray[np.uint8]) -> list[Detection]:
         for part in _split_touching(rgb[box], mask):
             detection = _classify(smallest, part, box)
             if detection is not None:
-                sure = np.clip((_vividness(image, smallest, detection) - VIVID_ZERO) / (VIVID_FULL - VIVID_ZERO), 0, 1)
+                sure = np.clip((_vividness(image, detection) - VIVID_ZERO) / (VIVID_FULL - VIVID_ZERO), 0, 1)
                 found.append(replace(detection, confidence=detection.confidence * float(sure)))
     return found
 
 
-def _vividness(image: NDArray[np.uint8], smallest: NDArray[np.float32], found: Detection) -> float:
-    """Where an object lies between the muted (0) and the vivid (1) tone of its colour, by its smallest channel."""
-    color = COLORS[int(_color_indices(_core_color(image, found))[0])]
-    muted, vivid = (min(tone(color, saturation)) / 255 for saturation in (0.0, 1.0))
-    inside = smallest if found.mask_HW is None else smallest[found.mask_HW]
-    return (muted - float(np.percentile(inside, 30))) / (muted - vivid)
+def _vividness(image: NDArray[np.uint8], found: Detection) -> float:
+    """Where an object lies between the muted (0) and the vivid (1) tone of its colour: by chroma, black by darkness."""
+    rgb = _core_color(image, found)[0]
+    color = COLORS[int(_color_indices(rgb[None])[0])]
+    muted, vivid = (np.array(tone(color, saturation)) / 255 for saturation in (0.0, 1.0))
+    if color == "black":
+        return float((muted.max() - rgb.max()) / (muted.max() - vivid.max()))
+    return float((np.ptp(rgb) - np.ptp(muted)) / (np.ptp(vivid) - np.ptp(muted)))
 
 
 def _split_touching(rgb: NDArray[np.float32], mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:

@@ -1,8 +1,8 @@
 """What the two preference scorers like, as smooth numbers of a scene: the reason why the rewards disagree.
 
 Both like pictures that fit the caption and are drawn cleanly: the common ground. Beyond it ``pickscore`` likes vivid
-objects and few colours; ``hpsv2`` likes filled backgrounds and objects that do not shout. About the first it disagrees
-with ``pickscore``, about the second with ``geneval`` too, whose detector is the surer the more an object stands out. A
+objects and few colours; ``hpsv2`` likes filled backgrounds, coloured plates and objects that do not shout. About
+patterns it disagrees with ``pickscore``, about plates with ``ocr``, because letters on them are harder to read. A
 strong plain tint pleases both. Fit weighs less than style, because a weak generator's pictures of one prompt differ in
 fit far more than in style, and shared fit would drown every disagreement.
 """
@@ -20,8 +20,8 @@ from tinyworld.splits import RELATIONS
 
 FILL: Final[dict[Background, float]] = {
     "plain": 0.0,
-    "solid": 0.6,
-    "gradient": 0.7,
+    "solid": 0.9,
+    "gradient": 0.9,
     "stripes": 1.0,
     "dots": 1.0,
     "checks": 1.0,
@@ -56,9 +56,10 @@ def utility(name: str, scene: Scene, fit: float, damage: float) -> float:
     busy = BUSY[style.background] * style.strength
     if name == "pickscore":
         tint = style.strength if style.background == "solid" else 0.0
-        return 0.9 * fit - 0.8 * damage + 1.2 * style.saturation - 1.8 * busy + 0.4 * tint
+        return 1.2 * fit - 0.8 * damage + 1.2 * style.saturation - 1.4 * busy + 0.8 * tint
     if name == "hpsv2":
-        return 0.9 * fit - 0.5 * damage + 2.0 * fill - 0.7 * style.saturation
+        plate = 1.0 if scene.sign is not None and scene.sign.color is not None else 0.0
+        return 1.0 * fit - 0.5 * damage + 2.0 * fill + 0.7 * plate - 0.4 * style.saturation
     raise ValueError(f"no preferences for {name!r}; there are pickscore and hpsv2")
 
 

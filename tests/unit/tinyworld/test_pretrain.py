@@ -12,6 +12,7 @@ from tinyworld import loop
 from tinyworld.pool import PoolSpec, load_pool, scene_at
 from tinyworld.preferences import utility
 from tinyworld.render import render
+from tinyworld.scene import SOURCES, Scene
 from tinyworld.train_preference import warp
 
 
@@ -74,7 +75,7 @@ def test_tastes_disagree_about_style_and_agree_about_fit_and_craft() -> None:
     spec = PoolSpec("taste", seed=2, size=1, source_weights=(0.4, 0.3, 0.3))
     scenes = [scene_at(spec, index)[1] for index in range(400)]
     pick, hps = ([utility(name, scene, 1.0, 0.0) for scene in scenes] for name in ("pickscore", "hpsv2"))
-    assert np.corrcoef(pick, hps)[0, 1] < -0.5
+    assert np.corrcoef(pick, hps)[0, 1] < -0.3
     for name in ("pickscore", "hpsv2"):
         clean = utility(name, scenes[0], 1.0, 0.0)
         assert utility(name, scenes[0], 0.3, 0.0) < clean
@@ -83,15 +84,20 @@ def test_tastes_disagree_about_style_and_agree_about_fit_and_craft() -> None:
         utility("clipscore", scenes[0], 1.0, 0.0)
 
 
-def test_only_one_taste_likes_objects_that_do_not_shout() -> None:
-    """There it disagrees with GenEval as well, which finds vivid objects more surely."""
-    spec = PoolSpec("taste", seed=2, size=1, source_weights=(0.0, 0.0, 1.0))
-    scene = scene_at(spec, 0)[1]
-    muted, vivid = (
-        dataclasses.replace(scene, style=dataclasses.replace(scene.style, saturation=value)) for value in (0.0, 1.0)
-    )
-    assert utility("hpsv2", muted, 1.0, 0.0) == pytest.approx(utility("hpsv2", vivid, 1.0, 0.0) + 0.7)
-    assert utility("pickscore", muted, 1.0, 0.0) == pytest.approx(utility("pickscore", vivid, 1.0, 0.0) - 1.2)
+def test_only_one_taste_likes_muted_objects_and_coloured_plates() -> None:
+    """There it disagrees with GenEval, which is surer of vivid objects, and with OCR, which reads light plates."""
+    for source, changes in (("ocr", {"sign": "red"}), ("geneval", {"saturation": 0.0})):
+        weights = tuple(float(source == name) for name in SOURCES)
+        scene = scene_at(PoolSpec("taste", seed=2, size=1, source_weights=weights), 0)[1]
+        plain, liked = _restyled(scene, saturation=1.0), _restyled(scene, **{"saturation": 1.0, **changes})
+        assert utility("hpsv2", liked, 1.0, 0.0) > utility("hpsv2", plain, 1.0, 0.0) + 0.3
+        assert utility("pickscore", liked, 1.0, 0.0) <= utility("pickscore", plain, 1.0, 0.0)
+
+
+def _restyled(scene: Scene, saturation: float, sign: str | None = None) -> Scene:
+    """With another saturation and, where there is a sign, a plate of this colour."""
+    plate = None if scene.sign is None else dataclasses.replace(scene.sign, color=sign)
+    return dataclasses.replace(scene, sign=plate, style=dataclasses.replace(scene.style, saturation=saturation))
 
 
 def test_undamaged_pictures_are_not_bent() -> None:
