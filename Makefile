@@ -25,7 +25,7 @@ weights: $(STAMP)  ## Pretrain the tiny world anew (a few hours on two cores; re
 	$(BIN)/python -m tinyworld.pretrain $(ARGS)
 	$(BIN)/python -m tinyworld.manifest
 
-train: $(STAMP)  ## Train the tiny world on five rewards (about twelve minutes on two cores)
+train: $(STAMP)  ## Train the tiny world on five rewards (about ten minutes on two cores)
 	$(BIN)/python -m deploy.cli train deploy/recipes/tiny.yaml $(ARGS)
 
 train-long: $(STAMP)  ## The same for up to an hour

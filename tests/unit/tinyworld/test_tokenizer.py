@@ -24,7 +24,7 @@ def test_every_word_is_one_token(tokenizer: CLIPTokenizer) -> None:
 
 def test_captions_fit_into_16_tokens(tokenizer: CLIPTokenizer) -> None:
     rng = np.random.default_rng(0)
-    captions = [sample_prompt(rng, SOURCES[i % 3], ("train", "heldout")[i % 2]).caption for i in range(2000)]
+    captions = [sample_prompt(rng, SOURCES[i % 3], ("seen", "unseen")[i % 2]).caption for i in range(2000)]
     captions += [corrupt(caption, rng) for caption in captions]
     assert max(len(ids) for ids in tokenizer(captions).input_ids) <= MAX_TOKENS == tokenizer.model_max_length
 
@@ -47,7 +47,7 @@ def test_any_text_has_tokens(tokenizer: CLIPTokenizer) -> None:
 def test_saving_and_loading_changes_nothing(tokenizer: CLIPTokenizer, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     rng = np.random.default_rng(2)
-    captions = [sample_prompt(rng, SOURCES[i % 3], "train").caption for i in range(100)]
+    captions = [sample_prompt(rng, SOURCES[i % 3], "seen").caption for i in range(100)]
     for loaded in (CLIPTokenizer.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert loaded(captions).input_ids == tokenizer(captions).input_ids
         assert loaded.model_max_length == MAX_TOKENS
