@@ -62,22 +62,26 @@ class ClipColors:
         self._weights: dict[str, Tensor] = {}
         """[K, D] of each class asked for so far."""
 
-    @torch.inference_mode()
     def __call__(self, image_HWC: NDArray[np.uint8], detections: Sequence[Detection]) -> list[str]:
-        """The colour of each of M objects in one image (uint8 [H, W, 3]).
+        """The colour of each of M objects in one image (uint8 [H, W, 3]); errors as in :meth:`scores`."""
+        return [COLORS[int(row_K.argmax())] for row_K in self.scores(image_HWC, detections)]
+
+    @torch.inference_mode()
+    def scores(self, image_HWC: NDArray[np.uint8], detections: Sequence[Detection]) -> Tensor:
+        """Cosines [M, K] of M objects in one image (uint8 [H, W, 3]) with the colours' texts.
 
         Raises:
             ValueError: an object's box covers no pixel of the image, or its mask has another size.
         """
         squares = [self._square(cut_out(image_HWC, found)) for found in detections]
-        colors: list[str] = []
+        model: Any = self._clip.model
+        rows: list[Tensor] = []
         for start in range(0, len(squares), CROPS_PER_PASS):
             pixels = torch.cat(squares[start : start + CROPS_PER_PASS])
-            model: Any = self._clip.model
             image_MD = features(model.get_image_features(pixel_values=pixels.to(model.dtype))).float()
-            for row_D, found in zip(image_MD, detections[start : start + CROPS_PER_PASS], strict=True):
-                colors.append(COLORS[int((self._weights_of(found.class_name) @ row_D).argmax())])
-        return colors
+            named = zip(normalize(image_MD, dim=-1), detections[start : start + CROPS_PER_PASS], strict=True)
+            rows += [self._weights_of(found.class_name) @ image_D for image_D, found in named]
+        return torch.stack(rows) if rows else torch.empty(0, len(COLORS))
 
     def _square(self, crop_HWC: NDArray[np.uint8]) -> Tensor:
         """Normalised float32 [1, 3, S, S] of one crop: the shorter side resized to S, the middle cut out."""

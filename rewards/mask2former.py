@@ -90,7 +90,7 @@ class Mask2FormerDetector:
 
 
 def network_size(image_size: tuple[int, int], short_side: int, long_side: int) -> tuple[int, int]:
-    """(height, width) of an image, scaled until the shorter side has short_side pixels, or the longer one long_side if that is less.
+    """(height, width) of an image scaled until its shorter side is short_side, or its longer one long_side if less.
 
     Sides are rounded half up, as mmcv's `rescale_size` does.
     """
