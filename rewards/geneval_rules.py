@@ -8,10 +8,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rewards.detection import Detection
 
 CONFIDENCE_THRESHOLD = 0.3
-"""A detection counts above this, not at it."""
+"""A detection counts above this, not at it. Both are compared as float32, which is what detectors give: a confidence of
+0.3 in float32 is a little above 0.3 in float64, and the published code does not count it."""
 COUNTING_CONFIDENCE_THRESHOLD = 0.9
 """The same for prompts tagged `counting`, where one doubtful box decides."""
 MAX_OBJECTS_PER_CLASS = 16
@@ -53,11 +56,11 @@ def keep(detections: Sequence[Detection], tag: str) -> dict[str, tuple[Detection
 
     Equal confidences are ordered by their boxes, so that the detector's order never decides.
     """
-    threshold = COUNTING_CONFIDENCE_THRESHOLD if tag == "counting" else CONFIDENCE_THRESHOLD
+    threshold = np.float32(COUNTING_CONFIDENCE_THRESHOLD if tag == "counting" else CONFIDENCE_THRESHOLD)
     objects: dict[str, list[Detection]] = {}
-    for detection in sorted(detections, key=lambda item: (-item.confidence, item.box_xyxy)):
+    for detection in sorted(detections, key=lambda item: (-np.float32(item.confidence), item.box_xyxy)):
         group = objects.setdefault(detection.class_name, [])
-        if detection.confidence > threshold and len(group) < MAX_OBJECTS_PER_CLASS:
+        if np.float32(detection.confidence) > threshold and len(group) < MAX_OBJECTS_PER_CLASS:
             group.append(detection)
     return {name: tuple(group) for name, group in objects.items() if group}
 

@@ -1,9 +1,12 @@
 """GenEval cases worked by hand: all six tags, ties at every threshold, exclude, positions, 16+ objects.
 
-Expected numbers come from PAPER 4 and GenEval's paper; nothing here is computed by the code under test.
+Expected numbers come from PAPER 4, GenEval's paper and its published evaluation code; nothing here is computed by the
+code under test.
 """
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from rewards.detection import Detection
 from rewards.geneval_rules import Clause, Spec, correct, graded, keep, strict
@@ -59,6 +62,15 @@ CASES: dict[str, tuple[Spec, list[Detection], float, bool, bool]] = {
     "single: three": (SINGLE, many("dog", 3), -1.0, False, True),
     "single: other classes do not matter": (SINGLE, [det("dog"), *many("cat", 5)], 1.0, True, True),
     "single: at the threshold it does not count": (SINGLE, [det("dog", confidence=0.3)], 0.0, False, False),
+    # A float32 detector's 0.3 is 0.30000001 in float64; the published comparison is in float32.
+    "single: at the threshold in float32": (SINGLE, [det("dog", confidence=float(np.float32(0.3)))], 0.0, False, False),
+    "single: the next float32 counts": (
+        SINGLE,
+        [det("dog", confidence=float(np.nextafter(np.float32(0.3), np.float32(1))))],
+        1.0,
+        True,
+        True,
+    ),
     "single: just above it does": (SINGLE, [det("dog", confidence=0.3001)], 1.0, True, True),
     # two_object
     "two: both": (TWO, [det("dog"), det("cat")], 1.0, True, True),
@@ -84,6 +96,28 @@ CASES: dict[str, tuple[Spec, list[Detection], float, bool, bool]] = {
         False,
         False,
     ),
+    "counting: at 0.9 in float32": (
+        COUNTING,
+        [det("dog", b, float(np.float32(0.9))) for b in boxes(3)],
+        0.0,
+        False,
+        False,
+    ),
+    "counting: the next float32 counts": (
+        COUNTING,
+        [det("dog", b, float(np.nextafter(np.float32(0.9), np.float32(1)))) for b in boxes(3)],
+        1.0,
+        True,
+        True,
+    ),
+    "counting: five are two too many, and too many by a third each": (COUNTING, many("dog", 5), 1 / 3, False, False),
+    "counting: others below 0.9 do not meet the exclude": (
+        COUNTING,
+        [*many("dog", 3), *many("dog", 3, confidence=0.89)],
+        1.0,
+        True,
+        True,
+    ),
     # colors
     "colors: right": (COLORS, [det("dog", color="red")], 1.0, True, True),
     "colors: wrong": (COLORS, [det("dog", color="blue")], 0.5, False, False),
@@ -106,6 +140,27 @@ CASES: dict[str, tuple[Spec, list[Detection], float, bool, bool]] = {
         Spec("colors", (Clause("dog", 2, "red"),)),
         [det("dog", LEFT, color="red"), det("dog", RIGHT, color="blue")],
         0.75,
+        False,
+        False,
+    ),
+    "colors: three found, the two surest right": (
+        Spec("colors", (Clause("dog", 2, "red"),)),
+        [det("dog", LEFT, 0.9, "red"), det("dog", MIDDLE, 0.8, "red"), det("dog", RIGHT, 0.7, "blue")],
+        0.25,
+        False,
+        True,
+    ),
+    "colors: of equally sure ones the left one comes first": (
+        COLORS,
+        [det("dog", RIGHT, 0.9, "blue"), det("dog", LEFT, 0.9, "red")],
+        0.0,
+        False,
+        True,
+    ),
+    "colors: two clauses of one class look at the same object": (
+        Spec("colors", (Clause("dog", 1, "red"), Clause("dog", 1, "blue"))),
+        [det("dog", LEFT, 0.9, "red"), det("dog", RIGHT, 0.8, "blue")],
+        0.0,
         False,
         False,
     ),
@@ -151,6 +206,41 @@ CASES: dict[str, tuple[Spec, list[Detection], float, bool, bool]] = {
         ),
         [det("cup", TOP), det("cat", BOTTOM), det("dog", (90, 80, 110, 100))],
         3 / 5,
+        False,
+        False,
+    ),
+    "position: a target of the wrong colour": (
+        Spec("position", (Clause("cat", 1, "red"), Clause("dog", 1, None, ("right of", 0)))),
+        [det("cat", LEFT, color="blue"), det("dog", RIGHT)],
+        (1 + 0 + 1 + 0) / 4,
+        False,
+        False,
+    ),
+    "position: one target too many fails it, but not for correct": (
+        Spec("position", (Clause("cat", 1), Clause("dog", 1, None, ("right of", 0)))),
+        [det("cat", LEFT, 0.9), det("cat", MIDDLE, 0.8), det("dog", RIGHT)],
+        (0 + 1 + 0) / 3,
+        False,
+        True,
+    ),
+    "position: right of both targets": (
+        Spec("position", (Clause("cat", 2), Clause("dog", 1, None, ("right of", 0)))),
+        [det("cat", LEFT), det("cat", MIDDLE), det("dog", RIGHT)],
+        1.0,
+        True,
+        True,
+    ),
+    "position: right of one of two targets": (
+        Spec("position", (Clause("cat", 2), Clause("dog", 1, None, ("right of", 0)))),
+        [det("cat", LEFT), det("cat", RIGHT), det("dog", MIDDLE)],
+        2 / 3,
+        False,
+        False,
+    ),
+    "position: exactly half of the offset is not enough": (
+        POSITION,
+        [det("cat", (0, 0, 25, 0)), det("dog", (10, 0, 35, 0))],
+        2 / 3,
         False,
         False,
     ),
@@ -208,7 +298,35 @@ CASES: dict[str, tuple[Spec, list[Detection], float, bool, bool]] = {
         False,
         False,
     ),
+    "exclude: at the threshold it does not count": (
+        Spec("two_object", (Clause("dog", 1),), (Clause("cat", 1),)),
+        [det("dog", LEFT), det("cat", RIGHT, 0.3)],
+        1.0,
+        True,
+        True,
+    ),
+    "exclude: of the class itself, exactly its count": (
+        Spec("single_object", (Clause("dog", 1),), (Clause("dog", 2),)),
+        many("dog", 2),
+        0.0,
+        False,
+        False,
+    ),
     # more than 16 objects
+    "sixteen asked for, seventeen excluded, twenty found: the cap hides the rest": (
+        Spec("counting", (Clause("dog", 16),), (Clause("dog", 17),)),
+        many("dog", 20),
+        1.0,
+        True,
+        True,
+    ),
+    "the sixteen surest decide the colour": (
+        Spec("colors", (Clause("dog", 16, "red"),)),
+        [*many("dog", 16), det("dog", LEFT, 0.5, "blue")],
+        1.0,
+        True,
+        True,
+    ),
     "sixteen of one": (SINGLE, many("dog", 16), -14.0, False, True),
     "twenty count as sixteen": (SINGLE, many("dog", 20), -14.0, False, True),
     "seventeen asked for are never found": (

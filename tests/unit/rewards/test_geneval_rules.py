@@ -60,12 +60,21 @@ def test_clip_leaves_other_parts_alone() -> None:
         (MIDDLE, MIDDLE, set()),
         # Offset 10, sizes 25 + 25: shortened by 5 to exactly half of it, which does not pass.
         ((10, 0, 35, 0), (0, 0, 25, 0), set()),
+        ((0, 0, 25, 0), (10, 0, 35, 0), set()),
+        ((0, 10, 0, 35), (0, 0, 0, 25), set()),
+        ((0, 0, 0, 25), (0, 10, 0, 35), set()),
         # Sizes 24 + 25: shortened to 0.51 of it.
         ((10.5, 0, 34.5, 0), (0, 0, 25, 0), {"right of"}),
+        ((0, 0, 25, 0), (10.5, 0, 34.5, 0), {"left of"}),
+        ((0, 10.5, 0, 34.5), (0, 0, 0, 25), {"below"}),
+        ((0, 0, 0, 25), (0, 10.5, 0, 34.5), {"above"}),
+        # 3:4:5 offset of 15 and 20, sizes 25 in x: shortened to 12.5 of 25, exactly half; y stays 20.
+        ((15, 20, 28, 20), (1, 0, 13, 0), {"below"}),
         # Offset 4 is shortened to 0 by sizes 20 + 20.
         ((4, 0, 24, 0), (0, 0, 20, 0), set()),
         # Points half a thousandth apart: a clear direction, but too short to be one.
         ((0.0005, 0, 0.0005, 0), (0, 0, 0, 0), set()),
+        ((0.001, 0, 0.001, 0), (0, 0, 0, 0), {"right of"}),
         ((0.002, 0, 0.002, 0), (0, 0, 0, 0), {"right of"}),
         # 3:4 offset of points: components 0.6 and 0.8.
         ((3, 4, 3, 4), (0, 0, 0, 0), {"right of", "below"}),
