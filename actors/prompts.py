@@ -5,19 +5,20 @@ file is said in one line that names the file and the line, before anything runs.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from actors.config import PromptsConfig
+from actors.config import PromptsConfig, PromptSourceConfig
+from actors.prompt_files import PromptFileError, PromptFormat, read_rows
 from learner.errors import UserError
 from rewards.contract import Metadata
 
-PromptFormat = Literal["lines", "geneval", "parquet"]
+__all__ = ["Prompt", "PromptFormat", "PromptSampler", "Split", "file_of", "read_prompts", "read_sources", "shortages"]
+
 Split = Literal["train", "heldout"]
 
 
@@ -37,14 +38,12 @@ def read_prompts(path: str | Path, file_format: PromptFormat, source: str) -> tu
     """All prompts of one file, in its order.
 
     Raises:
-        UserError: the file is missing or empty, or a line of it is not a prompt; names file and line.
+        UserError: the file is missing or empty, or lines of it are no prompts; names source, file and lines.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"prompt source {source}: {path} is not a file")
-    rows = _parquet_rows(path) if file_format == "parquet" else _line_rows(path, file_format)
-    if not rows:
-        raise UserError(f"prompt source {source}: {path} has no prompts")
+    try:
+        rows = read_rows(Path(path), file_format)
+    except PromptFileError as error:
+        raise PromptFileError([f"prompt source {source}: {line}" for line in error.lines]) from error
     return tuple(Prompt(f"{source}/{i}", source, text, metadata) for i, (text, metadata) in enumerate(rows))
 
 
@@ -54,104 +53,15 @@ def read_sources(config: PromptsConfig, split: Split) -> tuple[dict[str, tuple[P
     problems: list[str] = []
     for name, source in config.sources.items():
         try:
-            read[name] = read_prompts(source.train if split == "train" else source.heldout, source.format, name)
-        except UserError as error:
-            problems.append(str(error))
+            read[name] = read_prompts(file_of(source, split), source.format, name)
+        except PromptFileError as error:
+            problems += error.lines
     return read, problems
 
 
-def _line_rows(path: Path, file_format: PromptFormat) -> list[tuple[str, Metadata]]:
-    """(text, metadata) of each line."""
-    rows: list[tuple[str, Metadata]] = []
-    for number, line in enumerate(_decoded_lines(path), start=1):
-        where = f"{path}, line {number}"
-        if not line.strip():
-            raise UserError(f"{where}: empty line where a prompt was expected")
-        rows.append(_geneval_row(line, where) if file_format == "geneval" else (line.strip(), {}))
-        _refuse_empty_quotes(rows[-1][0], where)
-    return rows
-
-
-def _decoded_lines(path: Path) -> list[str]:
-    """Lines of a UTF-8 file without their ends; a final line end adds none."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors mark UTF-8 with three bytes
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 (byte {error.start} is 0x{data[error.start]:02x})") from error
-    # str.splitlines would also break at characters that are part of a prompt (U+2028, form feed).
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
-    return lines[:-1] if lines[-1] == "" else lines
-
-
-def _geneval_row(line: str, where: str) -> tuple[str, Metadata]:
-    """(text, metadata) of one of GenEval's JSON lines."""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: expected a JSON object, got {type(row).__name__}")
-    text = row.get("prompt")
-    if not isinstance(text, str) or not text.strip():
-        raise UserError(f"{where}: GenEval metadata has no `prompt` (or an empty one)")
-    include = row.get("include")
-    if not isinstance(include, list) or not include or not all(_is_object(part) for part in include):
-        raise UserError(f"{where}: GenEval metadata needs `include`, a list of objects with `class` and `count`")
-    return text.strip(), {key: value for key, value in row.items() if key != "prompt"}
-
-
-def _is_object(part: Any) -> bool:
-    """Whether one entry of `include` names a class and a count of at least 1."""
-    if not isinstance(part, dict):
-        return False
-    name, count = part.get("class"), part.get("count")
-    return isinstance(name, str) and bool(name) and type(count) is int and count >= 1
-
-
-def _refuse_empty_quotes(text: str, where: str) -> None:
-    """A text in straight double quotes is what an OCR reward looks for; an empty one can never be found."""
-    parts = text.split('"')
-    quoted = parts[1 : len(parts) - 1 : 2]
-    if any(not part.strip() for part in quoted):
-        raise UserError(f"{where}: the quoted text is empty")
-
-
-def _parquet_rows(path: Path) -> list[tuple[str, Metadata]]:
-    """(text, metadata) of each row; columns `prompt` and, where there is one, `metadata` (JSON text)."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
-    if "prompt" not in table.column_names:
-        raise UserError(f"{path}: no column `prompt`, only {', '.join(table.column_names)}")
-    texts = table.column("prompt").to_pylist()
-    notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
-    rows: list[tuple[str, Metadata]] = []
-    for number, (text, note) in enumerate(zip(texts, notes, strict=True), start=1):
-        where = f"{path}, row {number}"
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{where}: empty prompt")
-        _refuse_empty_quotes(text, where)
-        rows.append((text.strip(), _parquet_metadata(note, where)))
-    return rows
-
-
-def _parquet_metadata(note: Any, where: str) -> Metadata:
-    """The `metadata` cell of one row as a mapping."""
-    if note is None or note == "":
-        return {}
-    try:
-        value = json.loads(note) if isinstance(note, str) else note
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: metadata is not JSON ({error.msg} at column {error.colno})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: metadata must be a JSON object, got {type(value).__name__}")
-    return value
+def file_of(source: PromptSourceConfig, split: Split) -> str:
+    """The file of one split of a source."""
+    return source.train if split == "train" else source.heldout
 
 
 class PromptSampler:

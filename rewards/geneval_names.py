@@ -1,8 +1,10 @@
 """Names that GenEval's prompts use: the 80 object classes of COCO, some of them renamed, and ten colours.
 
-Imports nothing, so that prompts are checked without torch.
+Imports nothing of weight, so that prompts are checked without torch.
 """
 
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import Final
 
 # fmt: off
@@ -42,3 +44,11 @@ OTHER_NAMES: Final = {
 def is_label_of(label: str, name: str) -> bool:
     """Whether a checkpoint's label means the class of that GenEval name."""
     return label.strip().lower() in (name, *OTHER_NAMES.get(name, ()))
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str:
+    """The known name most like another one; what GenEval calls it comes before what looks like it."""
+    wanted = name.strip().lower()
+    renamed = [new for new, others in OTHER_NAMES.items() if wanted in others and new in known]
+    likeness = {one: SequenceMatcher(None, wanted, one.lower()).ratio() for one in known}
+    return renamed[0] if renamed else max(likeness, key=lambda one: likeness[one], default="")

@@ -45,9 +45,7 @@ GREY_CHROMA: Final = 0.12
 class ColourShapeDetector:
     """``rewards.detection.Detector`` for the shapes of the tiny world."""
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return SHAPES
+    classes = SHAPES
 
     def __call__(self, images_NHWC: NDArray[np.uint8]) -> list[list[Detection]]:
         """Objects of each of N images (uint8 [N, H, W, 3], of any size)."""
@@ -57,9 +55,7 @@ class ColourShapeDetector:
 class PaletteColors:
     """``rewards.detection.ColorClassifier`` that names the palette colour of nearest hue, or black."""
 
-    @property
-    def colors(self) -> tuple[str, ...]:
-        return COLORS
+    colors = COLORS
 
     def __call__(self, image_HWC: NDArray[np.uint8], detections: Sequence[Detection]) -> list[str]:
         """One colour name per detection; without a mask the middle of the box counts."""

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from rewards.geneval_metadata import parse_spec
+from rewards.geneval_names import CLASSES as CLASS_NAMES
+from rewards.geneval_names import nearest_name
 from rewards.geneval_rules import Clause, Spec
 
 CLASSES = ("dog", "cat")
@@ -49,8 +51,12 @@ DOG = {"class": "dog", "count": 1}
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"include": [{"class": "dgo", "count": 1}]}, r"include\[0\]\.class 'dgo' is not one the detector knows"),
-        ({"include": [{"count": 1}]}, r"include\[0\]\.class None"),
+        ({"include": [{"class": "dgo", "count": 1}]}, r"include\[0\]\.class 'dgo' is not .*; the nearest is 'dog'"),
+        ({"include": [{"class": "zebra crossing", "count": 1}]}, r"the nearest is '(dog|cat)'"),
+        ({"include": [{"count": 1}]}, r"include\[0\]\.class must be the name of a class, got None"),
+        ({"include": [{"class": ["dog"], "count": 1}]}, r"must be the name of a class, got \['dog'\]"),
+        ({"include": [{**DOG, "color": 3}]}, r"include\[0\]\.color must be a string, got 3"),
+        ({"include": [{"class": "dog", "count": "2"}]}, r"include\[0\]\.count .*, got '2'"),
         ({"include": [DOG, {"class": "dog", "count": -1}]}, r"include\[1\]\.count .* at least 1, got -1"),
         ({"include": [{"class": "dog", "count": 0}]}, "got 0"),
         ({"include": [{"class": "dog", "count": 1.5}]}, r"got 1\.5"),
@@ -83,3 +89,42 @@ def test_bad_metadata_says_where(metadata: dict[str, Any], message: str) -> None
 def test_a_colour_without_classifier() -> None:
     with pytest.raises(ValueError, match="no classifier"):
         parse_spec({"include": [{**DOG, "color": "red"}]}, CLASSES, ())
+
+
+def test_without_known_names_everything_else_is_checked() -> None:
+    """As a prompt file is read, before anybody knows the detector."""
+    clauses = [{"class": "wug", "count": 1}, {"class": "blick", "count": 2, "color": "mauve", "position": ["above", 0]}]
+    expected = Spec("", (Clause("wug", 1), Clause("blick", 2, "mauve", ("above", 0))))
+    assert parse_spec({"include": clauses}, None, None) == expected
+    with pytest.raises(ValueError, match="got -1"):
+        parse_spec({"include": [{"class": "wug", "count": -1}]}, None, None)
+    with pytest.raises(ValueError, match=r"earlier clause \(below 0\)"):
+        parse_spec({"include": [{"class": "wug", "count": 1, "position": ["above", 0]}]}, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("mouse", "computer mouse"),
+        ("Remote", "tv remote"),
+        ("keyboard", "computer keyboard"),
+        ("aeroplane", "airplane"),
+        ("sofa", "couch"),
+        ("zebras", "zebra"),
+        ("hotdog", "hot dog"),
+        ("DOG", "dog"),
+    ],
+)
+def test_the_nearest_class_is_the_one_meant(name: str, nearest: str) -> None:
+    """COCO's own names of what GenEval renamed, plurals and slips."""
+    assert nearest_name(name, CLASS_NAMES) == nearest
+
+
+def test_eighty_distinct_classes() -> None:
+    assert len(set(CLASS_NAMES)) == 80
+    assert (CLASS_NAMES[0], CLASS_NAMES[16], CLASS_NAMES[64], CLASS_NAMES[79]) == (
+        "person",
+        "dog",
+        "computer mouse",
+        "toothbrush",
+    )
