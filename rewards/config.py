@@ -12,6 +12,15 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
+from rewards.scorer_args import (
+    AestheticArgs,
+    ClipscoreArgs,
+    Hpsv2Args,
+    ImagerewardArgs,
+    PickscoreArgs,
+    UnifiedrewardArgs,
+)
+
 DOTTED_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 """`package.module:Name`, the form in which recipes name a class of their own."""
 
@@ -24,37 +33,6 @@ class _Model(BaseModel):
     """Unknown keys are errors, and a loaded recipe does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ClipArgs(_Model):
-    """Arguments of the CLIP-family scorer (PickScore, HPSv2, CLIPScore)."""
-
-    checkpoint: str = Field(min_length=1)
-    """Local folder in the transformers CLIP format, or a hub id `owner/name`."""
-    kind: Literal["pickscore", "hpsv2", "clipscore"]
-    """Which published score is computed, and how images are prepared for it."""
-    revision: str | None = None
-    """Commit or tag of a hub checkpoint; pin it in any run that counts."""
-    processor: str | None = None
-    """Folder or hub id of tokenizer and image preprocessing where the checkpoint has none (PickScore_v1)."""
-    processor_revision: str | None = None
-    """Commit or tag of a hub processor."""
-    scale: Literal["training", "published"] = "training"
-    """pickscore only: `training` divides logit_scale · cos by 26 as the public recipes do, `published` does not."""
-    device: str = "cpu"
-    """Torch device."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the model computes in; cosines are always taken in float32."""
-    batch_size: int = Field(default=32, ge=1)
-    """Images per forward pass."""
-
-    @field_validator("scale")
-    @classmethod
-    def _scale_needs_pickscore(cls, value: str, info: ValidationInfo) -> str:
-        kind = info.data.get("kind")
-        if value != "training" and kind not in (None, "pickscore"):
-            raise ValueError(f"{value!r} is a choice for pickscore only, {kind} has one score")
-        return value
 
 
 class OcrArgs(_Model):
@@ -125,7 +103,17 @@ class HttpArgs(_Model):
 
 
 ARGS_OF_BUILT_IN: Mapping[str, type[BaseModel]] = MappingProxyType(
-    {"clip": ClipArgs, "ocr": OcrArgs, "geneval": GenevalArgs, "http": HttpArgs}
+    {
+        "pickscore": PickscoreArgs,
+        "hpsv2": Hpsv2Args,
+        "clipscore": ClipscoreArgs,
+        "aesthetic": AestheticArgs,
+        "imagereward": ImagerewardArgs,
+        "unifiedreward": UnifiedrewardArgs,
+        "ocr": OcrArgs,
+        "geneval": GenevalArgs,
+        "http": HttpArgs,
+    }
 )
 """Short names of the scorers that come with this package, with the models of their arguments."""
 

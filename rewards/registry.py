@@ -18,9 +18,15 @@ ENTRY_POINT_GROUP = "marble.rewards"
 """Packages announce scorers of their own under it: `my_reward = "package.module:Class"`."""
 
 _CLASS_OF_BUILT_IN = {
-    "clip": "rewards.clip:ClipScorer",
+    "pickscore": "rewards.pickscore:PickscoreScorer",
+    "hpsv2": "rewards.hpsv2:Hpsv2Scorer",
+    "clipscore": "rewards.clipscore:ClipscoreScorer",
+    "aesthetic": "rewards.aesthetic:AestheticScorer",
+    "imagereward": "rewards.imagereward:ImagerewardScorer",
+    "unifiedreward": "rewards.unifiedreward:UnifiedrewardScorer",
     "ocr": "rewards.ocr:OcrScorer",
     "geneval": "rewards.geneval:GenevalScorer",
+    "http": "rewards.http:HttpScorer",
 }
 
 

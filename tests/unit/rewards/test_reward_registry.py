@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rewards.clip import ClipScorer
-from rewards.config import RewardConfig
+from rewards.clipscore import ClipscoreScorer
+from rewards.config import ARGS_OF_BUILT_IN, RewardConfig
 from rewards.contract import RewardResult, State
 from rewards.geneval import GenevalScorer
 from rewards.known import known_image
@@ -27,10 +27,8 @@ def geneval_config(**args: object) -> RewardConfig:
 
 def test_built_in_scorers_start_and_pass_their_self_test(clip_folder: Path) -> None:
     """FAULTS 12: a scorer that is broken shows here, before the first step."""
-    clip = build_scorer(
-        "pickscore", RewardConfig(scorer="clip", args={"checkpoint": str(clip_folder), "kind": "pickscore"})
-    )
-    assert isinstance(clip, ClipScorer)
+    clip = build_scorer("align", RewardConfig(scorer="clipscore", args={"checkpoint": str(clip_folder)}))
+    assert isinstance(clip, ClipscoreScorer)
     assert self_test(clip).states.tolist() == [State.SCORED]
     geneval = build_scorer("geneval", geneval_config(clip=True))
     assert isinstance(geneval, GenevalScorer)
@@ -53,7 +51,7 @@ def test_dotted_path_gets_its_args() -> None:
 def test_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("pixel", f"{FAKES}:PixelScorer", "marble.rewards")
     monkeypatch.setattr("rewards.registry.entry_points", lambda group: [point] if group == "marble.rewards" else [])
-    assert known_scorers() == ("clip", "ocr", "geneval", "pixel")
+    assert known_scorers() == (*ARGS_OF_BUILT_IN, "pixel")
     assert isinstance(build_scorer("mine", RewardConfig(scorer="pixel")), PixelScorer)
 
 
@@ -61,7 +59,7 @@ def test_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     ("scorer", "args", "message"),
     [
         ("genevl", {}, r"rewards\.mine\.scorer: no scorer 'genevl'; did you mean geneval\?"),
-        ("nothing_like_it", {}, r"no scorer 'nothing_like_it' \(known: clip, ocr, geneval"),
+        ("nothing_like_it", {}, r"no scorer 'nothing_like_it' \(known: pickscore, hpsv2, clipscore"),
         (f"{FAKES}:PixelScore", {}, r"rewards\.mine\.scorer: .* did you mean PixelScorer"),
         ("no_such_module:Thing", {}, "No module named 'no_such_module'"),
         (f"{FAKES}:PixelScorer", {"offst": 1}, r"rewards\.mine\.args do not fit .*offst"),
@@ -84,9 +82,9 @@ def test_a_module_that_breaks_on_import_names_the_cause(tmp_path: Path, monkeypa
 
 
 def test_a_missing_checkpoint_names_it() -> None:
-    config = RewardConfig(scorer="clip", args={"checkpoint": "no/such/folder", "kind": "hpsv2"})
-    with pytest.raises(ValueError, match="no CLIP checkpoint folder 'no/such/folder'"):
-        build_scorer("hpsv2", config)
+    config = RewardConfig(scorer="clipscore", args={"checkpoint": "no/such/folder"})
+    with pytest.raises(ValueError, match="no checkpoint folder 'no/such/folder'"):
+        build_scorer("align", config)
 
 
 QUOTED = 'says "A"'
