@@ -80,6 +80,14 @@ class ClipScorer:
         # Fast tokenizers break when two threads change their padding at once.
         self._lock = threading.Lock()
 
+    @property
+    def score_range(self) -> tuple[float, float]:
+        """Least and greatest score: those of a cosine of -1 and 1."""
+        ends = clip_score(
+            torch.tensor([[-1.0], [1.0]]), torch.ones(2, 1), self._logit_scale, self.args.kind, self.args.scale
+        )
+        return (float(ends[0]), float(ends[1]))
+
     def __call__(
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:
