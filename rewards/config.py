@@ -116,7 +116,8 @@ class HttpArgs(_Model):
     @classmethod
     def _url_is_a_plain_address(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        plain = parts.scheme in ("http", "https") and parts.hostname and not re.search(r"[\s?#]", value)
+        if not plain:
             raise ValueError(f"{value!r} is no address like http://host:port or https://host/path")
         if "@" in parts.netloc:
             raise ValueError("credentials do not belong into an address; name a variable in token_env")

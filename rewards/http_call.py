@@ -8,6 +8,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -64,7 +65,13 @@ def send(call: Call) -> bytes:
         UnreachableError: no answer in time, or only errors of the connection, 408, 425, 429 and 5xx.
         CallError: another answer than 200 with JSON.
     """
-    return asyncio.run(_Exchange(call).run())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_Exchange(call).run())
+    # A notebook or an async actor has a loop of its own in this thread, and there can be no second one.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, _Exchange(call).run()).result()
 
 
 class _Exchange:
@@ -121,6 +128,8 @@ class _Exchange:
                 call.method, call.url, headers=headers, files=list(call.parts) or None
             ) as response:
                 return await _judged(response)
+        except httpx2.InvalidURL as error:
+            return _Refusal(f"no valid address: {error}", transient=False)
         except httpx2.RequestError as error:
             return _Refusal(f"{type(error).__name__}: {error}".removesuffix(": "), transient=True)
 
