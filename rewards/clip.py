@@ -109,6 +109,12 @@ class ClipScorer(ClipEncoder, ABC):
     def score(self, cosine_N: Tensor) -> Tensor:
         """Scores [N] of cosines [N]."""
 
+    @property
+    def score_range(self) -> tuple[float, float]:
+        """Least and greatest score: those of a cosine of -1 and 1."""
+        ends = self.score(torch.tensor([-1.0, 1.0]))
+        return (float(ends[0]), float(ends[1]))
+
     def __call__(
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:

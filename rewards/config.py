@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
 from rewards.scorer_args import (
+    Address,
     AestheticArgs,
     ClipscoreArgs,
     Hpsv2Args,
@@ -75,7 +75,7 @@ class GenevalArgs(_Model):
 class HttpArgs(_Model):
     """Arguments of the HTTP scorer (docs/http_rewards.md)."""
 
-    url: str
+    url: Address
     """Address of the reward server, `https://host:port`; `/v1/info` and `/v1/score` are below it."""
     reward: str | None = Field(default=None, min_length=1)
     """What the server must say that it serves, so that a wrong port is an error; None takes any."""
@@ -89,17 +89,6 @@ class HttpArgs(_Model):
     """After connection errors, 408, 425, 429 and 5xx."""
     token_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Name of the environment variable with the bearer token; the token itself never stands in a recipe."""
-
-    @field_validator("url")
-    @classmethod
-    def _url_is_a_plain_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"{value!r} is no address like http://host:port or https://host/path")
-        if "@" in parts.netloc:
-            raise ValueError("credentials do not belong into an address; name a variable in token_env")
-        parts.port  # noqa: B018  # raises ValueError where it is no number up to 65535
-        return value.rstrip("/")
 
 
 ARGS_OF_BUILT_IN: Mapping[str, type[BaseModel]] = MappingProxyType(

@@ -6,9 +6,12 @@ The limit here is for the whole exchange, tries and waits included.
 
 import asyncio
 import random
+import ssl
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 import httpx2
@@ -62,7 +65,13 @@ def send(call: Call) -> bytes:
         UnreachableError: no answer in time, or only errors of the connection, 408, 425, 429 and 5xx.
         CallError: another answer than 200 with JSON.
     """
-    return asyncio.run(_Exchange(call).run())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_Exchange(call).run())
+    # A notebook or an async actor has a loop of its own in this thread, and there can be no second one.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(asyncio.run, _Exchange(call).run()).result()
 
 
 class _Exchange:
@@ -85,7 +94,8 @@ class _Exchange:
     def _client(self) -> httpx2.AsyncClient:
         # asyncio.timeout above bounds reading and writing.
         timeout = httpx2.Timeout(None, connect=self._call.connect_timeout_s)
-        return httpx2.AsyncClient(timeout=timeout, trust_env=urlsplit(self._call.url).hostname not in _LOOPBACK)
+        use_proxies = urlsplit(self._call.url).hostname not in _LOOPBACK
+        return httpx2.AsyncClient(timeout=timeout, trust_env=use_proxies, verify=_certificates())
 
     async def _until_answered(self, client: httpx2.AsyncClient, limit: asyncio.Timeout) -> bytes:
         while True:
@@ -118,8 +128,16 @@ class _Exchange:
                 call.method, call.url, headers=headers, files=list(call.parts) or None
             ) as response:
                 return await _judged(response)
+        except httpx2.InvalidURL as error:
+            return _Refusal(f"no valid address: {error}", transient=False)
         except httpx2.RequestError as error:
             return _Refusal(f"{type(error).__name__}: {error}".removesuffix(": "), transient=True)
+
+
+@lru_cache(maxsize=1)
+def _certificates() -> ssl.SSLContext:
+    """The authorities to trust. Reading them takes tens of milliseconds, more than a short call to a near host."""
+    return httpx2.create_ssl_context()
 
 
 async def _judged(response: httpx2.Response) -> bytes | _Refusal:

@@ -1,5 +1,6 @@
 """The HTTP scorer against servers that are down, slow, broken or of another kind: never a number that was not sent."""
 
+import asyncio
 import json
 import re
 import socket
@@ -248,6 +249,21 @@ def test_the_self_test_finds_a_server_that_cannot_score() -> None:
             self_test(scorer, side=64)
 
 
+def test_an_address_that_is_none_is_said_at_the_start() -> None:
+    with pytest.raises(ValueError, match=r"/v1/info: no valid address: "):
+        HttpScorer(HttpArgs(url="http://ü..example"))
+
+
+def test_it_works_where_an_event_loop_is_running() -> None:
+    """A notebook, or an async actor."""
+
+    async def notebook() -> list[float]:
+        return self_test(scorer_at(server), side=64).scores.tolist()
+
+    with StubServer([stub.answer()]) as server:
+        assert asyncio.run(notebook()) == [0.5]
+
+
 # -- what is sent ------------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +344,7 @@ def test_a_token_that_cannot_be_sent(value: str | None, message: str, monkeypatc
         ({"url": "ftp://host"}, ("args", "url"), "is no address like"),
         ({"url": "http://"}, ("args", "url"), "is no address like"),
         ({"url": "http://host/?a=1"}, ("args", "url"), "is no address like"),
+        ({"url": "http://a b"}, ("args", "url"), "is no address like"),
         ({"url": "http://me:pw@host"}, ("args", "url"), "name a variable in token_env"),
         ({"url": "http://host:99999"}, ("args", "url"), "Port out of range"),
         ({"url": "http://host", "token": "abc"}, ("args", "token"), "Extra inputs"),
