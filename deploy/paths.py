@@ -67,7 +67,7 @@ def path_values(data: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _is_foreign(data: Mapping[str, Any], at: schema.Path) -> bool:
-    """Arguments of these names are paths in built-in scorers; what another scorer calls `checkpoint` may be anything."""
+    """Arguments of these names are paths in built-in scorers; another scorer's `checkpoint` may be anything."""
     if at[0] != "rewards":
         return False
     args = ARGS_OF_BUILT_IN.get(str(schema.get(data, (*at[:2], "scorer"))))

@@ -1,4 +1,4 @@
-"""ImageReward's published files, converted to transformers' BLIP classes: a ViT and a text encoder that sees its output.
+"""ImageReward's published files, converted to transformers' BLIP classes: a ViT, and a text encoder that looks at it.
 
 ImageReward.pt holds the state of BLIP (`blip.`) and of a head (`mlp.`); med_config.json describes the text encoder. The
 ViT's sizes follow from its tensors: BLIP's ViTs have heads of 64.

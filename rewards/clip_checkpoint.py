@@ -1,7 +1,7 @@
 """A CLIP checkpoint with all that a score needs: model, tokenizer and image preprocessing that fit together.
 
-A half-loaded scorer still gives numbers, so every way of loading half is an error: here, a tokenizer whose end-of-text is
-not the token the text tower pools at, and an image size its tower does not take; in rewards.checkpoint, the tensors.
+A half-loaded scorer still gives numbers, so every way of loading half is an error: here, a tokenizer whose end-of-text
+is not the token the text tower pools at, and an image size its tower does not take; in rewards.checkpoint, the tensors.
 """
 
 import re

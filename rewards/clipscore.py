@@ -1,4 +1,4 @@
-"""CLIPScore: the cosine of CLIP ViT-L-14 (Radford et al. 2021), which is its logit over 100, the model's logit scale."""
+"""CLIPScore: the cosine of CLIP ViT-L-14 (Radford et al. 2021), that is its logit over its logit scale of 100."""
 
 from torch import Tensor
 

@@ -55,21 +55,71 @@ class OcrArgs(_Model):
     """Pixels at 48 pixels height: lines are padded to this width at least. Less is faster on short texts."""
 
 
+class Mask2FormerArgs(_Model):
+    """Arguments of rewards.mask2former:Mask2FormerDetector."""
+
+    checkpoint: str = Field(min_length=1)
+    """Local folder in the transformers format, or a hub id (facebook/mask2former-swin-small-coco-instance)."""
+    revision: str | None = None
+    """Commit or tag of a hub checkpoint; a hub id is not loaded without."""
+    device: str = "cpu"
+    """Torch device."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the network computes in; confidences and masks are always made in float32."""
+    batch_size: int = Field(default=8, ge=1)
+    """Images per forward pass."""
+    short_side: int = Field(default=800, ge=32)
+    """Pixels the network sees: images are scaled until their shorter side has this many ..."""
+    long_side: int = Field(default=1333, ge=32)
+    """... or their longer side this many, if that is smaller. 800 and 1333 are the published numbers."""
+    min_confidence: float = Field(default=0.3, ge=0.0, lt=1.0)
+    """Instances that are not surer are not handed on; GenEval's rules never look below 0.3."""
+
+
+class ClipColorsArgs(_Model):
+    """Arguments of rewards.clip_colors:ClipColors."""
+
+    checkpoint: str = Field(min_length=1)
+    """Local folder in the transformers CLIP format, or a hub id (openai/clip-vit-large-patch14)."""
+    revision: str | None = None
+    """Commit or tag of a hub checkpoint; a hub id is not loaded without."""
+    device: str = "cpu"
+    """Torch device."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the model computes in."""
+
+
+ARGS_OF_GENEVAL_PART: Mapping[str, type[BaseModel]] = MappingProxyType(
+    {
+        "rewards.mask2former:Mask2FormerDetector": Mask2FormerArgs,
+        "rewards.clip_colors:ClipColors": ClipColorsArgs,
+    }
+)
+"""Detectors and colour classifiers that come with this package, with the models of their arguments."""
+
+
 class GenevalArgs(_Model):
     """Arguments of the GenEval scorer."""
 
     detector: DottedPath
     """Class that keeps rewards.detection.Detector."""
-    detector_args: dict[str, Any] = Field(default_factory=dict)
+    detector_args: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     """Keyword arguments of the detector."""
     colors: DottedPath | None = None
     """Class that keeps rewards.detection.ColorClassifier; None where no prompt asks for a colour."""
-    colors_args: dict[str, Any] = Field(default_factory=dict)
+    colors_args: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     """Keyword arguments of the colour classifier."""
     score: Literal["graded", "strict", "correct"] = "graded"
     """Which figure training sees; evaluation always reports `correct`."""
     clip: bool = False
     """Bound the count part of the graded score at 0. The published score is unbounded below (16 found for 1: -14)."""
+
+    @field_validator("detector_args", "colors_args")
+    @classmethod
+    def _args_fit_part(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Those of our own parts, with every default filled in; anyone else's are checked by their constructor."""
+        model = ARGS_OF_GENEVAL_PART.get(info.data.get(str(info.field_name).removesuffix("_args"), ""))
+        return value if model is None else model.model_validate(value).model_dump(mode="json")
 
 
 class HttpArgs(_Model):
@@ -129,8 +179,7 @@ class RewardConfig(_Model):
     @field_validator("args")
     @classmethod
     def _args_fit_built_in(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Those of a built-in scorer with every default filled in: the run's record names checkpoints and commits."""
         model = ARGS_OF_BUILT_IN.get(info.data.get("scorer", ""))
-        if model is not None:
-            # pydantic puts `args` in front of the path of every error raised in here.
-            model.model_validate(value)
-        return value
+        # pydantic puts `args` in front of the path of every error raised in here.
+        return value if model is None else model.model_validate(value).model_dump(mode="json")

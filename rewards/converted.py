@@ -95,7 +95,9 @@ def wanted_by(build: Callable[[], Any]) -> dict[str, Tensor]:
         return dict(build().state_dict())
 
 
-def build_whole(model_class: Any, config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype, **options: Any) -> Any:
+def build_whole(
+    model_class: Any, config: Any, tensors: Mapping[str, Tensor], dtype: torch.dtype, **options: Any
+) -> Any:
     """A model of a transformers class with these tensors in it, in eval mode; there must be one for each of its names.
 
     Raises:

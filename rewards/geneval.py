@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewards import geneval_rules as rules
-from rewards.config import GenevalArgs
+from rewards.config import ARGS_OF_GENEVAL_PART, GenevalArgs
 from rewards.contract import Metadata, RewardResult, State
 from rewards.detection import ColorClassifier, Detection, Detector
 from rewards.dotted import load_dotted
@@ -184,7 +184,8 @@ def _is_not_applicable(item: rules.Spec | GenevalOutcome) -> bool:
 
 
 def _build(path: str, arguments: dict[str, Any], protocol: type) -> Any:
-    built = load_dotted(path)(**arguments)
+    part, model = load_dotted(path), ARGS_OF_GENEVAL_PART.get(path)
+    built = part(**arguments) if model is None else part(model.model_validate(arguments))
     if not isinstance(built, protocol):
         raise TypeError(f"{path} does not keep rewards.detection.{protocol.__name__}")
     return built

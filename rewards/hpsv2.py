@@ -45,7 +45,8 @@ class Hpsv2Scorer(ClipScorer):
 
     def text_embeddings(self, prompts: Sequence[str]) -> Tensor:
         """Embeddings [N, D] of N prompts, not normalised."""
-        return super().text_embeddings([open_clip_text(prompt) for prompt in prompts] if self._is_open_clip else prompts)
+        texts = [open_clip_text(prompt) for prompt in prompts] if self._is_open_clip else prompts
+        return super().text_embeddings(texts)
 
     def score(self, cosine_N: Tensor) -> Tensor:
         """The cosines [N] themselves."""

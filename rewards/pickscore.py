@@ -12,7 +12,7 @@ PICKSCORE_DIVISOR = 26.0
 
 
 def pick_score(cosine_N: Tensor, logit_scale: float, scale: Literal["training", "published"]) -> Tensor:
-    """logit_scale · cos (equation 1, logit_scale the exponential of the stored parameter), divided by 26 for training."""
+    """Score [N]: logit_scale · cos (equation 1, the exponential of the stored parameter), over 26 for training."""
     return logit_scale * cosine_N / (PICKSCORE_DIVISOR if scale == "training" else 1.0)
 
 

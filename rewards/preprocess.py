@@ -96,9 +96,7 @@ def resized_tensor(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
     pixels = pixels_NCHW.float() / 255.0
     if pixels.shape[2:] == (height, width):
         return pixels
-    return torch.nn.functional.interpolate(
-        pixels, (height, width), mode="bicubic", align_corners=False, antialias=True
-    )
+    return torch.nn.functional.interpolate(pixels, (height, width), mode="bicubic", align_corners=False, antialias=True)
 
 
 def centred(pixels_NCHW: Tensor, side: int, cut: Literal["down", "nearest"] = "down") -> Tensor:
@@ -195,7 +193,7 @@ def _uploaded(images_NHWC: NDArray[np.uint8], device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _weights(size_in: int, size_out: int, device: torch.device) -> Tensor:
-    # Kept on the device: an upload would wait for all that the device has to do. Torch takes only writable memory: copy.
+    # Kept on the device, since an upload waits for all it has to do; copied, since torch takes only writable memory.
     return torch.from_numpy(resize_matrix(size_in, size_out).copy()).to(device)
 
 

@@ -55,7 +55,7 @@ class ModelArgs(ScorerArgs):
     def _named_checkpoint_stands_alone(cls, data: Any) -> Any:
         if not isinstance(data, dict) or "checkpoint" not in data:
             return data
-        return {name: None for name in cls.belongs_to_checkpoint} | data
+        return dict.fromkeys(cls.belongs_to_checkpoint) | data
 
 
 class ClipArgs(ModelArgs):

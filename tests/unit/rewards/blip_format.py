@@ -75,7 +75,7 @@ def state_dict(seed: int) -> dict[str, Tensor]:
 
 
 def save_checkpoint(folder: Path, tensors: dict[str, Any]) -> Path:
-    """ImageReward.pt and med_config.json; the file says encoder_width 768 whatever the ViT, which the code overrules."""
+    """ImageReward.pt and med_config.json, which says encoder_width 768 whatever the ViT; the code overrules it."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(tensors, folder / "ImageReward.pt")
     config = {

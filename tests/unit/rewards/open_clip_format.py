@@ -1,8 +1,8 @@
 """open_clip's ViT from its published source: a small random checkpoint, and the forward pass on its raw tensors.
 
 Written without transformers and without rewards/: conv1, class token, ln_pre, blocks x + attn(ln_1 x), x + mlp(ln_2 x)
-with one in_proj for query, key and value and exact GELU (ViT-H-14 has no QuickGELU), ln_post, proj; the text tower with a
-causal mask, ln_final, pooled at the highest token id. All in float64.
+with one in_proj for query, key and value and exact GELU (ViT-H-14 has no QuickGELU), ln_post, proj; the text tower with
+a causal mask, ln_final, pooled at the highest token id. All in float64.
 """
 
 import math

@@ -29,9 +29,7 @@ def cropped(
     return normalised(np.asarray(small.crop((left, top, left + side, top + side))) / 255, mean, std)
 
 
-def padded(
-    image: NDArray[np.uint8], side: int, mean: Sequence[float], std: Sequence[float]
-) -> torch.Tensor:
+def padded(image: NDArray[np.uint8], side: int, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
     """[3, S, S] of HPSv2's pipeline: / 255, antialiased bicubic on the longer side, black bars, minus mean, / std."""
     height, width = image.shape[:2]
     scale = side / max(height, width)

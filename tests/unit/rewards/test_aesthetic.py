@@ -115,15 +115,14 @@ def test_bad_batches_raise(scorer: AestheticScorer, images_5: NDArray[np.uint8])
         scorer(images_5, ["a"] * 5, [{}])
 
 
-def test_a_head_that_does_not_fit_names_its_keys(
-    args: AestheticArgs, head: dict[str, Tensor], tmp_path: Path
-) -> None:
+def test_a_head_that_does_not_fit_names_its_keys(args: AestheticArgs, head: dict[str, Tensor], tmp_path: Path) -> None:
     broken = dict(head)
     del broken["layers.6.bias"]
     broken["layers.0.weight"] = torch.ones(1024, EMBED + 1)
     broken["layers.9.weight"] = torch.ones(1)
     torch.save(broken, tmp_path / FILE)
-    with pytest.raises(ValueError, match=r"1 missing \(layers\.6\.bias\); 1 unexpected \(layers\.9\.weight\)") as caught:
+    named = r"1 missing \(layers\.6\.bias\); 1 unexpected \(layers\.9\.weight\)"
+    with pytest.raises(ValueError, match=named) as caught:
         AestheticScorer(args.model_copy(update={"head": str(tmp_path)}))
     assert "layers.0.weight: [1024, 17] does not give layers.0.weight [1024, 16]" in str(caught.value)
 

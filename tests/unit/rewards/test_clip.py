@@ -1,4 +1,4 @@
-"""CLIP's embeddings and cosines, seen through CLIPScore, against the published formula on the checkpoint's own weights."""
+"""CLIPScore and PickScore against the published formula, written out step by step on the checkpoint's own weights."""
 
 import threading
 from pathlib import Path

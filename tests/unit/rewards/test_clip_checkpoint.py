@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rewards.clip_checkpoint import load_clip
-from rewards.scorer_args import ClipArgs
 from rewards.preprocess import Preprocess
+from rewards.scorer_args import ClipArgs
 from tests.unit.rewards.tiny_clip import MAX_TOKENS, MEAN, SIDE, STD
 
 

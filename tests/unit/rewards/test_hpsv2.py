@@ -136,7 +136,7 @@ def test_a_prompt_scores_as_its_cleaned_text(scorer: Hpsv2Scorer) -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(512, 512), (384, 512), (90, 160), (40, 30), (98, 31)])
 def test_pixels_are_the_published_pipelines(height: int, width: int) -> None:
-    """FAULTS 13: black and white noise, where the filter overshoots by a third of the range; the bound wanted is 1/255."""
+    """FAULTS 13: on black and white noise, where the filter overshoots most; the bound wanted is 1/255."""
     bits = np.random.default_rng(height).integers(0, 2, (height, width, 3))
     image = (bits * 255).astype(np.uint8)
     prepare = Preprocess("pad", 98, 98, (0.5, 0.4, 0.3), (0.2, 0.25, 0.3), rounded=False)

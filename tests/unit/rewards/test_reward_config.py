@@ -16,7 +16,7 @@ def test_defaults() -> None:
     config = RewardConfig(scorer="ocr")
     assert config.applies is None
     assert config.when == "always"
-    assert config.args == {}
+    assert config.args == OcrArgs().model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
