@@ -19,7 +19,7 @@ class Override:
     value: Any
 
 
-def parse(text: str) -> Override:
+def parse(text: str, option: str = "--set") -> Override:
     """`key.path=value`, where list items are `betas.1` or `betas[1]` and the value is YAML.
 
     Raises:
@@ -27,12 +27,12 @@ def parse(text: str) -> Override:
     """
     key, equals, value = text.partition("=")
     if not equals:
-        raise UserError(f"--set {text}: wants key=value, e.g. learner.lr=1e-4")
+        raise UserError(f"{option} {text}: wants key=value, e.g. learner.lr=1e-4")
     parts = re.sub(r"\[(\d+)\]", r".\1", key.strip()).split(".")
     if not all(_PART.match(part) for part in parts):
-        raise UserError(f"--set {text}: {key!r} is not a key path such as learner.lr or learner.betas[1]")
+        raise UserError(f"{option} {text}: {key!r} is not a key path such as learner.lr or learner.betas[1]")
     path = tuple(int(part) if part.isdigit() else part for part in parts)
-    return Override(path, strict_yaml.parse(value, f"--set {key}", numbered=False))
+    return Override(path, strict_yaml.parse(value, f"{option} {key}", numbered=False))
 
 
 def parse_all(texts: Sequence[str]) -> tuple[Override, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy import schema
+from rewards.config import ARGS_OF_BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[1]
 """Repository root: the folder of the rooms."""
@@ -34,8 +35,7 @@ PATH_FIELDS = (
     PathField(("policy", "init_lora")),
     PathField(("prompts", "sources", "*", "train")),
     PathField(("prompts", "sources", "*", "heldout")),
-    PathField(("rewards", "*", "args", "checkpoint"), hub=True),
-    PathField(("rewards", "*", "args", "processor"), hub=True),
+    *(PathField(("rewards", "*", "args", name), hub=True) for name in ("checkpoint", "processor", "tokenizer", "head")),
 )
 # What a user's own scorer or detector calls a path we cannot know, but ./x and ../x can be nothing else.
 _DOTTED_ONLY = ("rewards", "*", "args")
@@ -57,15 +57,21 @@ def path_values(data: Mapping[str, Any]) -> Iterator[Found]:
     for field in PATH_FIELDS:
         for at in _matches(data, field.pattern):
             value = schema.get(data, at)
-            # Arguments of these names belong to the CLIP scorer; another scorer's `checkpoint` may be anything.
-            foreign = at[0] == "rewards" and schema.get(data, (*at[:2], "scorer")) != "clip"
-            if isinstance(value, str) and not foreign:
+            if isinstance(value, str) and not _is_foreign(data, at):
                 taken.add(at)
                 yield Found(at, value, field.hub)
     for at in _matches(data, _DOTTED_ONLY):
         for leaf, value in _strings(schema.get(data, at), at):
             if leaf not in taken and value.startswith(("./", "../", "~")):
                 yield Found(leaf, value, hub=False, dotted_only=True)
+
+
+def _is_foreign(data: Mapping[str, Any], at: schema.Path) -> bool:
+    """Arguments of these names are paths in built-in scorers; another scorer's `checkpoint` may be anything."""
+    if at[0] != "rewards":
+        return False
+    args = ARGS_OF_BUILT_IN.get(str(schema.get(data, (*at[:2], "scorer"))))
+    return args is None or at[-1] not in args.model_fields
 
 
 def _matches(data: Any, pattern: tuple[str, ...], at: schema.Path = ()) -> Iterator[schema.Path]:

@@ -4,7 +4,7 @@ A checkpoint is a local folder or a hub id. Missing, extra or misshapen tensors 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,18 @@ def folder_of(name: str, revision: str | None, patterns: Sequence[str] = MODEL_F
     """A local folder as it is; a hub id as the folder its files are cached in.
 
     Raises:
-        ValueError: neither a folder nor something the hub gives.
+        ValueError: neither a folder nor something the hub gives, or a hub id without a revision.
     """
     path = Path(name).expanduser()
     if path.is_dir():
         return path
     if not _HUB_ID.match(name):
         raise ValueError(f"no checkpoint folder {name!r}, and it is not a hub id owner/name either")
+    if revision is None:
+        raise ValueError(
+            f"{name!r} is no local folder, and as a hub id it needs a revision: a commit, so that scores stay what they "
+            "are, or main"
+        )
     from huggingface_hub import snapshot_download
 
     try:
@@ -34,6 +39,21 @@ def folder_of(name: str, revision: str | None, patterns: Sequence[str] = MODEL_F
     # The hub client raises many types (HTTP, offline, cache, validation); to the recipe they are all one fault.
     except Exception as error:
         raise ValueError(f"{name!r} is no local folder, and the hub does not give it: {error}") from error
+
+
+def file_of(name: str, revision: str | None, file: str) -> Path:
+    """A local file as it is; of a local folder or hub id the file of that name.
+
+    Raises:
+        ValueError: neither a file, nor a folder with that file, nor something the hub gives.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    found = folder_of(name, revision, (file,)) / file
+    if not found.is_file():
+        raise ValueError(f"{name!r} has no file {file}")
+    return found
 
 
 def load_whole(
@@ -61,20 +81,25 @@ def load_whole(
             model, info = model_class.from_pretrained(folder, dtype=dtype, local_files_only=True, **options)
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
             raise ValueError(f"cannot load {name} from {folder}: {error}") from error
-    wrong = _wrong_keys(info, unused)
+    wrong = listed(_wrong_keys(info, unused))
     if wrong:
         raise ValueError(f"{folder} does not fit {name}: {wrong}")
     return model.eval().requires_grad_(False)
 
 
-def _wrong_keys(info: dict[str, Any], unused: re.Pattern[str]) -> str:
-    """What keeps a checkpoint from being loaded whole; empty when nothing does."""
-    found = {
-        "missing": sorted(key for key in info.get("missing_keys", ()) if not unused.search(key)),
-        "unexpected": sorted(key for key in info.get("unexpected_keys", ()) if not unused.search(key)),
-        "of another shape": sorted(_named(entry) for entry in info.get("mismatched_keys", ())),
-        "errors": sorted(str(message) for message in info.get("error_msgs", ())),
+def _wrong_keys(info: dict[str, Any], unused: re.Pattern[str]) -> dict[str, list[str]]:
+    """What keeps a checkpoint from being loaded whole."""
+    return {
+        "missing": [key for key in info.get("missing_keys", ()) if not unused.search(key)],
+        "unexpected": [key for key in info.get("unexpected_keys", ()) if not unused.search(key)],
+        "of another shape": [_named(entry) for entry in info.get("mismatched_keys", ())],
+        "errors": [str(message) for message in info.get("error_msgs", ())],
     }
+
+
+def listed(wrong: Mapping[str, Iterable[str]]) -> str:
+    """`3 missing (a, b, c); 1 unexpected (d)` of keys by what is wrong with them; empty when nothing is."""
+    found = {what: sorted(keys) for what, keys in wrong.items()}
     return "; ".join(f"{len(keys)} {what} ({_first(keys)})" for what, keys in found.items() if keys)
 
 

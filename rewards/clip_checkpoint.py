@@ -1,29 +1,24 @@
-"""Loading a CLIP checkpoint whole, or not at all.
+"""A CLIP checkpoint with all that a score needs: model, tokenizer and image preprocessing that fit together.
 
-A half-loaded scorer still gives numbers, so every way of loading half is an error here: missing, extra or misshapen
-tensors, a tokenizer whose end-of-text is not the token the text tower pools at, an image size its tower does not take.
+A half-loaded scorer still gives numbers, so every way of loading half is an error: here, a tokenizer whose end-of-text
+is not the token the text tower pools at, and an image size its tower does not take; in rewards.checkpoint, the tensors.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from rewards.config import ClipArgs
+from rewards.checkpoint import folder_of, load_whole
 from rewards.preprocess import Preprocess, read_preprocess
+from rewards.scorer_args import ClipArgs
 
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
+PROCESSOR_FILES = ("*.json", "*.txt")
 
 _HARMLESS_EXTRA = re.compile(r"\.position_ids$")
 """Older checkpoints store this constant range 0, 1, 2, ..., which newer model classes make themselves."""
-
-_TEXT_FILES = ["*.json", "*.txt"]
-_MODEL_FILES = [*_TEXT_FILES, "*.safetensors"]
 
 _LEGACY_EOS = 2
 """transformers' CLIP configs with eos_token_id 2 pool at the highest token id instead (its CLIPTextModel says why)."""
@@ -47,67 +42,31 @@ def load_clip(args: ClipArgs) -> ClipCheckpoint:
     Raises:
         ValueError: it is not there, cannot be read, or does not fit the CLIP class; says which file or which keys.
     """
-    folder = _folder_of(args.checkpoint, args.revision, _MODEL_FILES)
-    processor = folder if args.processor is None else _folder_of(args.processor, args.processor_revision, _TEXT_FILES)
-    model = _load_model(folder, getattr(torch, args.dtype)).to(args.device).eval().requires_grad_(False)
-    tokenizer, max_tokens = _load_tokenizer(processor, model)
-    preprocess = read_preprocess(processor, args.kind, int(model.config.vision_config.image_size))
-    return ClipCheckpoint(model, tokenizer, max_tokens, preprocess)
-
-
-def _folder_of(name: str, revision: str | None, patterns: list[str]) -> Path:
-    """A local folder as it is; a hub id as the folder its files are cached in."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if not _HUB_ID.match(name):
-        raise ValueError(f"no CLIP checkpoint folder {name!r}, and it is not a hub id owner/name either")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    # The hub client raises many types (HTTP, offline, cache, validation); to the recipe they are all one fault.
-    except Exception as error:
-        raise ValueError(f"{name!r} is no local folder, and the hub does not give it: {error}") from error
-
-
-def _load_model(folder: Path, dtype: torch.dtype) -> Any:
     from transformers import CLIPModel
 
-    # Tensors of another shape are let through only to be reported by name below: transformers' own error does not.
-    options = {"output_loading_info": True, "ignore_mismatched_sizes": True, "use_safetensors": True}
-    with _quiet_transformers():
-        try:
-            model, info = CLIPModel.from_pretrained(folder, dtype=dtype, local_files_only=True, **options)
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
-            raise ValueError(f"cannot load a CLIP model from {folder}: {error}") from error
-    wrong = _wrong_keys(info)
-    if wrong:
-        raise ValueError(f"{folder} does not fit the CLIP class: {wrong}")
-    return model
+    folder = folder_of(args.checkpoint, args.revision)
+    model = load_whole(CLIPModel, folder, getattr(torch, args.dtype), _HARMLESS_EXTRA)
+    return with_processor(model, processor_of(args) or folder, args.device)
 
 
-def _wrong_keys(info: dict[str, Any]) -> str:
-    """What keeps a checkpoint from being loaded whole; empty when nothing does."""
-    found = {
-        "missing": sorted(info.get("missing_keys", ())),
-        "unexpected": sorted(key for key in info.get("unexpected_keys", ()) if not _HARMLESS_EXTRA.search(key)),
-        "of another shape": sorted(_named(entry) for entry in info.get("mismatched_keys", ())),
-        "errors": sorted(str(message) for message in info.get("error_msgs", ())),
-    }
-    return "; ".join(f"{len(keys)} {what} ({_first(keys)})" for what, keys in found.items() if keys)
+def processor_of(args: ClipArgs) -> Path | None:
+    """Folder of configuration, tokenizer and preprocessing, where args name one of its own.
+
+    Raises:
+        ValueError: it is not there.
+    """
+    return None if args.processor is None else folder_of(args.processor, args.processor_revision, PROCESSOR_FILES)
 
 
-def _named(mismatch: Any) -> str:
-    """`key: stored shape, wanted shape` of one entry, whose form transformers does not promise."""
-    if isinstance(mismatch, tuple) and len(mismatch) == 3:
-        key, stored, wanted = mismatch
-        return f"{key}: stored {list(stored)}, wanted {list(wanted)}"
-    return str(mismatch)
+def with_processor(model: Any, processor: Path, device: str) -> ClipCheckpoint:
+    """A loaded CLIPModel on its device, with tokenizer and preprocessing of a folder.
 
-
-def _first(keys: list[str]) -> str:
-    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
+    Raises:
+        ValueError: the folder lacks either, or they do not fit the model.
+    """
+    tokenizer, max_tokens = _load_tokenizer(processor, model)
+    preprocess = read_preprocess(processor, int(model.config.vision_config.image_size))
+    return ClipCheckpoint(model.to(device), tokenizer, max_tokens, preprocess)
 
 
 def _load_tokenizer(folder: Path, model: Any) -> tuple[Any, int]:
@@ -137,19 +96,3 @@ def _check_pooling(tokenizer: Any, text_config: Any, max_tokens: int, folder: Pa
             f"{folder}: the text tower pools at token {pooled}, but the tokenizer ends texts with "
             f"{tokenizer.eos_token_id} ('a' gives {ids})"
         )
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """No progress bar, since many actors share one terminal, and no load report: what is wrong is raised."""
-    from transformers.utils import logging
-
-    bar, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bar:
-            logging.enable_progress_bar()

@@ -15,10 +15,11 @@ from torch.nn.functional import normalize
 
 from rewards.clip import features
 from rewards.clip_checkpoint import load_clip
-from rewards.config import ClipArgs, ClipColorsArgs
+from rewards.config import ClipColorsArgs
 from rewards.detection import Detection
 from rewards.geneval_names import COLORS
 from rewards.preprocess import resized
+from rewards.scorer_args import ClipArgs
 
 BACKGROUND = 0x99
 """Level of all three channels outside an object's mask (#999)."""
@@ -57,7 +58,7 @@ class ClipColors:
             ValueError: it cannot be loaded whole (see rewards.clip_checkpoint).
         """
         shared = args.model_dump(include={"checkpoint", "revision", "device", "dtype"})
-        self._clip = load_clip(ClipArgs(kind="clipscore", **shared))
+        self._clip = load_clip(ClipArgs(**shared))
         self._device = args.device
         self._weights: dict[str, Tensor] = {}
         """[K, D] of each class asked for so far."""

@@ -11,6 +11,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
 
+from rewards.scorer_args import (
+    Address,
+    AestheticArgs,
+    ClipscoreArgs,
+    Hpsv2Args,
+    ImagerewardArgs,
+    PickscoreArgs,
+    UnifiedrewardArgs,
+)
+
 DOTTED_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 """`package.module:Name`, the form in which recipes name a class of their own."""
 
@@ -23,37 +33,6 @@ class _Model(BaseModel):
     """Unknown keys are errors, and a loaded recipe does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ClipArgs(_Model):
-    """Arguments of the CLIP-family scorer (PickScore, HPSv2, CLIPScore)."""
-
-    checkpoint: str = Field(min_length=1)
-    """Local folder in the transformers CLIP format, or a hub id `owner/name`."""
-    kind: Literal["pickscore", "hpsv2", "clipscore"]
-    """Which published score is computed, and how images are prepared for it."""
-    revision: str | None = None
-    """Commit or tag of a hub checkpoint; pin it in any run that counts."""
-    processor: str | None = None
-    """Folder or hub id of tokenizer and image preprocessing where the checkpoint has none (PickScore_v1)."""
-    processor_revision: str | None = None
-    """Commit or tag of a hub processor."""
-    scale: Literal["training", "published"] = "training"
-    """pickscore only: `training` divides logit_scale · cos by 26 as the public recipes do, `published` does not."""
-    device: str = "cpu"
-    """Torch device."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the model computes in; cosines are always taken in float32."""
-    batch_size: int = Field(default=32, ge=1)
-    """Images per forward pass."""
-
-    @field_validator("scale")
-    @classmethod
-    def _scale_needs_pickscore(cls, value: str, info: ValidationInfo) -> str:
-        kind = info.data.get("kind")
-        if value != "training" and kind not in (None, "pickscore"):
-            raise ValueError(f"{value!r} is a choice for pickscore only, {kind} has one score")
-        return value
 
 
 class OcrArgs(_Model):
@@ -82,7 +61,7 @@ class Mask2FormerArgs(_Model):
     checkpoint: str = Field(min_length=1)
     """Local folder in the transformers format, or a hub id (facebook/mask2former-swin-small-coco-instance)."""
     revision: str | None = None
-    """Commit or tag of a hub checkpoint; pin it in any run that counts."""
+    """Commit or tag of a hub checkpoint; a hub id is not loaded without."""
     device: str = "cpu"
     """Torch device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -103,7 +82,7 @@ class ClipColorsArgs(_Model):
     checkpoint: str = Field(min_length=1)
     """Local folder in the transformers CLIP format, or a hub id (openai/clip-vit-large-patch14)."""
     revision: str | None = None
-    """Commit or tag of a hub checkpoint; pin it in any run that counts."""
+    """Commit or tag of a hub checkpoint; a hub id is not loaded without."""
     device: str = "cpu"
     """Torch device."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -143,8 +122,37 @@ class GenevalArgs(_Model):
         return value if model is None else model.model_validate(value).model_dump(mode="json")
 
 
+class HttpArgs(_Model):
+    """Arguments of the HTTP scorer (docs/http_rewards.md)."""
+
+    url: Address
+    """Address of the reward server, `https://host:port`; `/v1/info` and `/v1/score` are below it."""
+    reward: str | None = Field(default=None, min_length=1)
+    """What the server must say that it serves, so that a wrong port is an error; None takes any."""
+    images: Literal["npy", "png"] = "npy"
+    """How images travel: raw, or smaller and slower as PNG. Both are exact."""
+    timeout_s: float = Field(default=30.0, gt=0, le=3600)
+    """For one batch, retries included. Keep it below the pool's own timeout_s, which ends the replica."""
+    connect_timeout_s: float = Field(default=5.0, gt=0, le=60)
+    """For one connection."""
+    retries: int = Field(default=3, ge=0, le=10)
+    """After connection errors, 408, 425, 429 and 5xx."""
+    token_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    """Name of the environment variable with the bearer token; the token itself never stands in a recipe."""
+
+
 ARGS_OF_BUILT_IN: Mapping[str, type[BaseModel]] = MappingProxyType(
-    {"clip": ClipArgs, "ocr": OcrArgs, "geneval": GenevalArgs}
+    {
+        "pickscore": PickscoreArgs,
+        "hpsv2": Hpsv2Args,
+        "clipscore": ClipscoreArgs,
+        "aesthetic": AestheticArgs,
+        "imagereward": ImagerewardArgs,
+        "unifiedreward": UnifiedrewardArgs,
+        "ocr": OcrArgs,
+        "geneval": GenevalArgs,
+        "http": HttpArgs,
+    }
 )
 """Short names of the scorers that come with this package, with the models of their arguments."""
 
@@ -171,8 +179,7 @@ class RewardConfig(_Model):
     @field_validator("args")
     @classmethod
     def _args_fit_built_in(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Those of a built-in scorer with every default filled in: the run's record names checkpoints and commits."""
         model = ARGS_OF_BUILT_IN.get(info.data.get("scorer", ""))
-        if model is not None:
-            # pydantic puts `args` in front of the path of every error raised in here.
-            model.model_validate(value)
-        return value
+        # pydantic puts `args` in front of the path of every error raised in here.
+        return value if model is None else model.model_validate(value).model_dump(mode="json")

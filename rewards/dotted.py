@@ -16,8 +16,15 @@ def load_dotted(path: str) -> Any:
         raise ValueError(f"{path!r} is not a dotted path package.module:Name")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ValueError(f"{path!r} cannot be imported: {error}") from error
+    except ModuleNotFoundError as error:
+        # Ours only where it is the path's own module, not one that it imports.
+        own = error.name is not None and f"{module_name}.".startswith(f"{error.name}.")
+        hint = "; install its package where the scorer runs, or put its folder on PYTHONPATH there" if own else ""
+        raise ValueError(f"{path!r} cannot be imported: {error}{hint}") from error
+    # A user's module may raise anything while it is imported.
+    except Exception as error:
+        kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+        raise ValueError(f"{path!r} cannot be imported: {kind}{error}") from error
     if not hasattr(module, name):
         raise ValueError(f"{path!r}: {module_name} has no {name}{nearest(name, dir(module))}")
     return getattr(module, name)

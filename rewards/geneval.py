@@ -73,6 +73,12 @@ class GenevalScorer:
             self._classifier = _build(args.colors, args.colors_args, ColorClassifier)
         self._lock = threading.Lock()
 
+    @property
+    def score_range(self) -> tuple[float, float]:
+        """Least and greatest training score; the published graded score has no least one."""
+        bounded = self.args.clip or self.args.score != "graded"
+        return (0.0 if bounded else -math.inf, 1.0)
+
     def __call__(
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:

@@ -25,6 +25,8 @@ class OcrScorer:
     An image without legible text scores 0.
     """
 
+    score_range = (0.0, 1.0)
+
     def __init__(self, args: OcrArgs, reader: TextReader | None = None) -> None:
         """Start the reader and have it read a known text, which also loads its models.
 

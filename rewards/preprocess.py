@@ -1,12 +1,14 @@
 """From checked images to what a CLIP image tower takes, in torch on the model's own device.
 
 Letters: N images, H × W pixels, S the side of the square the model sees. The result is the published Pillow pipeline's:
-resized bytes are the same, because Pillow's fixed-point filter is reproduced in exact float64 arithmetic.
+resized bytes are the same, because Pillow's fixed-point filter is reproduced in exact float64 arithmetic. HPSv2 is
+published with a pipeline that resizes tensors instead; that one is torch's own filter.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +41,10 @@ class Preprocess:
     """Of the channels, for pixels in [0, 1]."""
     std: tuple[float, float, float] = _CLIP_STD
     """Of the channels, for pixels in [0, 1]."""
+    rounded: bool = True
+    """Whether resized pixels are rounded and cut to bytes, as Pillow does; tensors are resized without (HPSv2)."""
+    cut: Literal["down", "nearest"] = "down"
+    """First row and column of the cut: transformers rounds down, torchvision to the nearest, halves to even."""
 
     def __call__(self, images_NHWC: NDArray[np.uint8], device: torch.device | str = "cpu") -> Tensor:
         """Normalised float32 [N, 3, S, S] on the device.
@@ -46,30 +52,28 @@ class Preprocess:
         Raises:
             ValueError: images that are not uint8 [N, H, W, 3].
         """
-        images = check_images(images_NHWC)
-        # Copied, since images out of an object store are read-only, which torch does not take.
-        pixels = torch.from_numpy(images.copy()).to(device).permute(0, 3, 1, 2)
+        pixels = _uploaded(check_images(images_NHWC), torch.device(device)).permute(0, 3, 1, 2)
         return self._normalized(self.fitted(pixels))
 
     def fitted(self, pixels_NCHW: Tensor) -> Tensor:
-        """Bytes of the square: uint8 [N, 3, H, W] to [N, 3, S, S]."""
+        """The square: uint8 [N, 3, H, W] to uint8 [N, 3, S, S], or to float32 around [0, 1] where not rounded."""
         height, width = pixels_NCHW.shape[2:]
+        resize = resized if self.rounded else resized_tensor
         if self.fit == "stretch":
-            return resized(pixels_NCHW, self.side, self.side)
+            return resize(pixels_NCHW, self.side, self.side)
         if self.fit == "pad":
             # Python's round, as the published pipeline: halves go to the even number.
             scale = self.side / max(height, width)
-            return centred(resized(pixels_NCHW, round(height * scale), round(width * scale)), self.side)
+            return centred(resize(pixels_NCHW, round(height * scale), round(width * scale)), self.side)
         if height <= width:
             size = (self.resize, int(self.resize * width / height))
         else:
             size = (int(self.resize * height / width), self.resize)
-        return centred(resized(pixels_NCHW, *size), self.side)
+        return centred(resize(pixels_NCHW, *size), self.side, self.cut)
 
     def _normalized(self, pixels_NCHW: Tensor) -> Tensor:
-        mean = torch.tensor(self.mean, device=pixels_NCHW.device).view(3, 1, 1)
-        std = torch.tensor(self.std, device=pixels_NCHW.device).view(3, 1, 1)
-        return (pixels_NCHW.float() / 255.0 - mean) / std
+        pixels = pixels_NCHW.float() / 255.0 if pixels_NCHW.dtype == torch.uint8 else pixels_NCHW
+        return (pixels - _channels(self.mean, pixels.device)) / _channels(self.std, pixels.device)
 
 
 def resized(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
@@ -84,10 +88,22 @@ def resized(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
     return pixels
 
 
-def centred(pixels_NCHW: Tensor, side: int) -> Tensor:
+def resized_tensor(pixels_NCHW: Tensor, height: int, width: int) -> Tensor:
+    """torch's antialiased bicubic resize, neither rounded nor cut: uint8 [N, C, H, W] to float32, white at 1.
+
+    What torchvision does with a tensor from version 0.17 on. The filter is Pillow's; it overshoots at hard edges.
+    """
+    pixels = pixels_NCHW.float() / 255.0
+    if pixels.shape[2:] == (height, width):
+        return pixels
+    return torch.nn.functional.interpolate(pixels, (height, width), mode="bicubic", align_corners=False, antialias=True)
+
+
+def centred(pixels_NCHW: Tensor, side: int, cut: Literal["down", "nearest"] = "down") -> Tensor:
     """Square of that side cut out of the middle; where the image is smaller, black bars are added around it."""
     height, width = pixels_NCHW.shape[2:]
-    top, left = max((height - side) // 2, 0), max((width - side) // 2, 0)
+    over = [max(size - side, 0) for size in (height, width)]
+    top, left = (extra // 2 if cut == "down" else round(extra / 2) for extra in over)
     cut = pixels_NCHW[:, :, top : top + side, left : left + side]
     missing_h, missing_w = side - cut.shape[2], side - cut.shape[3]
     if missing_h == 0 and missing_w == 0:
@@ -96,12 +112,11 @@ def centred(pixels_NCHW: Tensor, side: int) -> Tensor:
     return torch.nn.functional.pad(cut, bars)
 
 
-def read_preprocess(folder: Path, kind: str, model_side: int) -> Preprocess:
+def read_preprocess(folder: Path, model_side: int) -> Preprocess:
     """Preprocessing written beside a checkpoint (preprocessor_config.json, or inside processor_config.json).
 
     Args:
         folder: where the file lies.
-        kind: `hpsv2` pads; the others do as the file says.
         model_side: pixels the model's image tower takes.
 
     Raises:
@@ -114,8 +129,6 @@ def read_preprocess(folder: Path, kind: str, model_side: int) -> Preprocess:
     _check_steps(config, path)
     mean = _three(config.get("image_mean", _CLIP_MEAN), path)
     std = _three(config.get("image_std", _CLIP_STD), path)
-    if kind == "hpsv2":
-        return Preprocess("pad", side, side, mean, std)
     size = config.get("size", side)
     if isinstance(size, Mapping) and "height" in size and size.get("height") == size.get("width") == side:
         return Preprocess("stretch", side, side, mean, std)
@@ -168,9 +181,25 @@ def _three(values: Any, path: Path) -> tuple[float, float, float]:
     return float(values[0]), float(values[1]), float(values[2])
 
 
+def _uploaded(images_NHWC: NDArray[np.uint8], device: torch.device) -> Tensor:
+    """The bytes on the device. To CUDA through pinned memory, which is filled while the model is at the last batch.
+
+    Copied in any case, since images out of an object store are read-only, which torch does not take.
+    """
+    staged = torch.empty(images_NHWC.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    np.copyto(staged.numpy(), images_NHWC)
+    return staged.to(device, non_blocking=True)
+
+
+@lru_cache(maxsize=32)
 def _weights(size_in: int, size_out: int, device: torch.device) -> Tensor:
-    # The matrix is cached read-only, and torch takes only writable memory: copy.
+    # Kept on the device, since an upload waits for all it has to do; copied, since torch takes only writable memory.
     return torch.from_numpy(resize_matrix(size_in, size_out).copy()).to(device)
+
+
+@lru_cache(maxsize=32)
+def _channels(values: tuple[float, float, float], device: torch.device) -> Tensor:
+    return torch.tensor(values, device=device).view(3, 1, 1)
 
 
 def _to_bytes(sums: Tensor) -> Tensor:

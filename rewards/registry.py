@@ -3,6 +3,8 @@
 Nothing heavy is imported until a scorer is built.
 """
 
+import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -18,9 +20,15 @@ ENTRY_POINT_GROUP = "marble.rewards"
 """Packages announce scorers of their own under it: `my_reward = "package.module:Class"`."""
 
 _CLASS_OF_BUILT_IN = {
-    "clip": "rewards.clip:ClipScorer",
+    "pickscore": "rewards.pickscore:PickscoreScorer",
+    "hpsv2": "rewards.hpsv2:Hpsv2Scorer",
+    "clipscore": "rewards.clipscore:ClipscoreScorer",
+    "aesthetic": "rewards.aesthetic:AestheticScorer",
+    "imagereward": "rewards.imagereward:ImagerewardScorer",
+    "unifiedreward": "rewards.unifiedreward:UnifiedrewardScorer",
     "ocr": "rewards.ocr:OcrScorer",
     "geneval": "rewards.geneval:GenevalScorer",
+    "http": "rewards.http:HttpScorer",
 }
 
 
@@ -63,7 +71,8 @@ def build_scorer(name: str, config: RewardConfig) -> Scorer:
 
 def known_scorers() -> tuple[str, ...]:
     """Names that `scorer` may take beside dotted paths, built-in ones first."""
-    return (*_CLASS_OF_BUILT_IN, *sorted(point.name for point in _entry_points()))
+    others = {point.name for point in _entry_points()} - set(_CLASS_OF_BUILT_IN)
+    return (*_CLASS_OF_BUILT_IN, *sorted(others))
 
 
 def applicable(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
@@ -109,15 +118,16 @@ def self_test(scorer: Scorer, side: int = 256) -> RewardResult:
 
 def _find(name: str, scorer: str) -> _Factory:
     if scorer in _CLASS_OF_BUILT_IN:
+        _warn_of_namesakes(scorer)
         path = _CLASS_OF_BUILT_IN[scorer]
         return _Factory(path, lambda args: load_dotted(path)(ARGS_OF_BUILT_IN[scorer].model_validate(args)))
     try:
         if ":" in scorer:
             return _with_keywords(name, scorer, load_dotted(scorer))
-        for point in _entry_points():
-            if point.name == scorer:
-                return _with_keywords(name, point.value, point.load())
-    except (ValueError, ImportError, AttributeError) as error:
+        points = [point for point in _entry_points() if point.name == scorer]
+        if points:
+            return _with_keywords(name, points[0].value, _load_entry_point(points))
+    except ValueError as error:
         raise ValueError(f"rewards.{name}.scorer: {error}") from error
     known = list(known_scorers())
     raise ValueError(
@@ -126,18 +136,62 @@ def _find(name: str, scorer: str) -> _Factory:
     )
 
 
+def _warn_of_namesakes(built_in: str) -> None:
+    """A package must not change what a recipe means by being installed: the built-in scorer wins, and it is said."""
+    for point in _entry_points():
+        if point.name == built_in:
+            text = f"scorer {built_in!r} is the built-in one; {_said(point)} is reached as {point.value!r} only"
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+def _load_entry_point(points: list[EntryPoint]) -> Any:
+    """What entry points of one name stand for.
+
+    Raises:
+        ValueError: they stand for several things, or what they name cannot be loaded, with the cause.
+    """
+    if len({point.value for point in points}) > 1:
+        listed = ", ".join(_said(point) for point in points)
+        raise ValueError(f"{points[0].name!r} is announced more than once ({listed}); write one of the paths instead")
+    try:
+        return points[0].load()
+    # A package that is broken may raise anything while it is imported.
+    except Exception as error:
+        raise ValueError(f"{_said(points[0])} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _said(point: EntryPoint) -> str:
+    """An entry point with the package it comes from."""
+    return f"entry point {point.name} = {point.value}" + (f" of {point.dist.name}" if point.dist else "")
+
+
 def _with_keywords(name: str, where: str, target: Any) -> _Factory:
     if not callable(target):
         raise ValueError(f"{where} is {type(target).__name__}, not a class")
 
     def build(args: dict[str, Any]) -> Any:
-        try:
-            return target(**args)
-        except TypeError as error:
-            # Python's own message names the argument that is missing or unknown.
-            raise ValueError(f"rewards.{name}.args do not fit {where}: {error}") from error
+        misfit = _misfit(target, args)
+        if misfit:
+            raise ValueError(f"rewards.{name}.args do not fit {where}: {misfit}")
+        return target(**args)
 
     return _Factory(where, build)
+
+
+def _misfit(target: Any, args: dict[str, Any]) -> str:
+    """Which argument is missing or unknown; empty when none is.
+
+    Looked for before the call: a TypeError out of the constructor itself is another fault, and keeps its own text.
+    """
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # classes written in C may have none
+        return ""
+    try:
+        signature.bind(**args)
+    except TypeError as error:
+        return f"{error}; it takes {signature}"
+    return ""
 
 
 def _entry_points() -> list[EntryPoint]:

@@ -1,6 +1,8 @@
 """Whole runs with the real rooms but without processes: what must be equal is equal, whatever happens on the way."""
 
 import json
+import socket
+import time
 from pathlib import Path
 
 import numpy as np
@@ -241,6 +243,23 @@ def test_row_14_a_scorer_that_cannot_start_stops_the_run_before_any_step(model: 
     with pytest.raises(StartError) as caught:
         run(config, tmp_path / "run", remote)
     assert caught.value.lines == ("reward.broken: FileNotFoundError: checkpoint weights.bin is not there",)
+    assert remote.alive() == []
+    assert not (tmp_path / "run/ledger").exists()
+
+
+def test_row_14_a_reward_server_that_is_down_stops_the_run_before_any_step(model: Path, tmp_path: Path) -> None:
+    """By reward and address, within a minute."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        rewards = {"red": {"scorer": f"{SCORERS}:Channel"}, "remote": {"scorer": "http", "args": {"url": url}}}
+        remote = InProcess()
+        began = time.monotonic()
+        with pytest.raises(StartError) as caught:
+            run(small_config(model, tmp_path, rewards=rewards), tmp_path / "run", remote)
+    assert time.monotonic() - began < 60
+    [line] = caught.value.lines
+    assert line.startswith(f"reward.remote: ConnectionError: {url}/v1/info: 4 tries, the last: ConnectError")
     assert remote.alive() == []
     assert not (tmp_path / "run/ledger").exists()
 

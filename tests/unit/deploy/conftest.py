@@ -27,8 +27,8 @@ prompts:
     geneval: {train: ./geneval_train.jsonl, heldout: ./geneval_heldout.jsonl, format: geneval}
 rewards:
   align:
-    scorer: clip
-    args: {checkpoint: ./clip, kind: clipscore}
+    scorer: clipscore
+    args: {checkpoint: ./clip}
   geneval:
     scorer: geneval
     args: {detector: "some.module:Detector", score: graded, clip: true}

@@ -64,8 +64,8 @@ def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: P
     edited(
         recipe_file,
         (
-            "    args: {checkpoint: ./clip, kind: clipscore}",
-            "    args: {checkpoint: ./clip, kind: clipscore}\n    when: quoted",
+            "    args: {checkpoint: ./clip}",
+            "    args: {checkpoint: ./clip}\n    when: quoted",
         ),
     )
     lines = problem(marble("train", recipe_file), "rewards.align applies to none of the", "when: quoted", count=2)

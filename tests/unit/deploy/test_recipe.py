@@ -284,7 +284,9 @@ def test_every_path_field_is_a_field() -> None:
     from deploy.paths import PATH_FIELDS
 
     data = strict_yaml.load(RECIPES / "tiny.yaml")
+    data["rewards"] |= {"imagereward": {"scorer": "imagereward"}, "aesthetic": {"scorer": "aesthetic"}}
+    reward_with = {"tokenizer": "imagereward", "head": "aesthetic"}
     for field in PATH_FIELDS:
-        names = {"prompts": "ocr", "rewards": "pickscore"}
+        names = {"prompts": "ocr", "rewards": reward_with.get(field.pattern[-1], "pickscore")}
         path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
         assert schema.annotations_at(Config, path, data), path

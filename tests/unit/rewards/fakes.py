@@ -1,5 +1,6 @@
 """Stand-ins that read their answer out of the image, so that a mix-up of samples shows."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,6 +35,25 @@ class PixelScorer:
             raise RuntimeError(f"cannot score {prompts[values.index(255)]}")
         shape_noise = 1e-6 * len(values)
         return from_scores([float("nan") if v == 254 else v / 100 + self.offset + shape_noise for v in values])
+
+
+class SlowScorer:
+    """Scores the first pixel over 100; takes a second over pixel 200."""
+
+    def __call__(
+        self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
+    ) -> RewardResult:
+        values = [int(image[0, 0, 0]) for image in images_NHWC]
+        if 200 in values:
+            time.sleep(1.0)
+        return from_scores([value / 100 for value in values])
+
+
+class FailsToStart:
+    """Raises a TypeError of its own."""
+
+    def __init__(self, size: int = 1) -> None:
+        raise TypeError("weights are of another type")
 
 
 class PixelDetector:

@@ -1,22 +1,25 @@
-"""CLIP-family scores against the published formula, written out step by step on the checkpoint's own weights."""
+"""CLIPScore and PickScore against the published formula, written out step by step on the checkpoint's own weights."""
 
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
-from rewards.clip import ClipScorer, clip_score, features
-from rewards.config import ClipArgs
+from rewards.clip import cosines, features
+from rewards.clipscore import ClipscoreScorer
+from rewards.config import RewardConfig
 from rewards.contract import State
+from rewards.pickscore import PickscoreScorer, pick_score
+from rewards.registry import build_scorer, self_test
+from rewards.scorer_args import ClipscoreArgs, PickscoreArgs
+from tests.unit.rewards.published_pixels import cropped
 from tests.unit.rewards.tiny_clip import LOGIT_SCALE, MAX_TOKENS, MEAN, SIDE, STD
 
-Kind = Literal["pickscore", "hpsv2", "clipscore"]
 PROMPTS = ["red cat", "two", "a sign", "red cat", "one very long prompt that does not fit"]
 
 
@@ -28,23 +31,12 @@ def images_5() -> NDArray[np.uint8]:
     return images
 
 
-def published_pixels(image: NDArray[np.uint8], kind: Kind) -> torch.Tensor:
-    """[3, S, S]: PIL resize and cut (or pad), / 255, minus mean, / std."""
-    height, width = image.shape[:2]
-    if kind == "hpsv2":
-        scale = SIDE / max(height, width)
-        small = Image.fromarray(image).resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
-        square = Image.new("RGB", (SIDE, SIDE))
-        square.paste(small, ((SIDE - small.width) // 2, (SIDE - small.height) // 2))
-    else:
-        small = Image.fromarray(image).resize((int(SIDE * width / height), SIDE), Image.Resampling.BICUBIC)
-        left = (small.width - SIDE) // 2
-        square = small.crop((left, 0, left + SIDE, SIDE))
-    pixels = (np.asarray(square, dtype=np.float64) / 255 - MEAN) / STD
-    return torch.from_numpy(pixels.transpose(2, 0, 1)).float()
+@pytest.fixture(scope="module")
+def scorer(clip_folder: Path) -> ClipscoreScorer:
+    return ClipscoreScorer(ClipscoreArgs(checkpoint=str(clip_folder), batch_size=2))
 
 
-def published_cosine(folder: Path, image: NDArray[np.uint8], prompt: str, kind: Kind) -> float:
+def published_cosine(folder: Path, image: NDArray[np.uint8], prompt: str) -> float:
     """Cosine of one image and one text, from the towers, projections and normalisations one by one."""
     from transformers import CLIPModel, CLIPTokenizer
 
@@ -54,7 +46,7 @@ def published_cosine(folder: Path, image: NDArray[np.uint8], prompt: str, kind: 
     with torch.no_grad():
         hidden = model.text_model(input_ids=torch.tensor([ids])).last_hidden_state[0, ids.index(tokenizer.eos_token_id)]
         text = model.text_projection.weight @ hidden
-        pixels = published_pixels(image, kind)[None]
+        pixels = cropped(image, SIDE, MEAN, STD)[None]
         tower = model.vision_model
         hidden = tower.post_layernorm(tower(pixel_values=pixels).last_hidden_state[0, 0])
         vision = model.visual_projection.weight @ hidden
@@ -65,80 +57,77 @@ def metadata(n: int) -> list[dict[str, Any]]:
     return [{} for _ in range(n)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "scale", "factor"),
-    [
-        ("pickscore", "training", LOGIT_SCALE / 26),
-        ("pickscore", "published", LOGIT_SCALE),
-        ("hpsv2", "training", 1.0),
-        ("clipscore", "training", 1.0),
-    ],
-)
-def test_score_is_the_published_formula(
-    clip_folder: Path, images_5: NDArray[np.uint8], kind: Kind, scale: str, factor: float
+def test_clipscore_is_the_published_formula(
+    scorer: ClipscoreScorer, clip_folder: Path, images_5: NDArray[np.uint8]
 ) -> None:
     """PAPER 4; FAULTS 12 (the pooled, projected features are used whatever transformers returns)."""
-    args = ClipArgs.model_validate({"checkpoint": str(clip_folder), "kind": kind, "scale": scale})
-    result = ClipScorer(args)(images_5, PROMPTS, metadata(5))
-    expected = [factor * published_cosine(clip_folder, i, p, kind) for i, p in zip(images_5, PROMPTS, strict=True)]
+    result = scorer(images_5, PROMPTS, metadata(5))
+    expected = [published_cosine(clip_folder, i, p) for i, p in zip(images_5, PROMPTS, strict=True)]
+    assert (result.states == State.SCORED).all()
+    np.testing.assert_allclose(result.scores, expected, rtol=1e-5, atol=1e-5)
+    assert np.ptp(result.scores) > 0.01  # the images and prompts do differ
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("training", LOGIT_SCALE / 26), ("published", LOGIT_SCALE)])
+def test_pickscore_is_the_published_formula(
+    clip_folder: Path, images_5: NDArray[np.uint8], scale: str, factor: float
+) -> None:
+    """PAPER 4."""
+    args = PickscoreArgs.model_validate({"checkpoint": str(clip_folder), "scale": scale})
+    result = PickscoreScorer(args)(images_5, PROMPTS, metadata(5))
+    expected = [factor * published_cosine(clip_folder, i, p) for i, p in zip(images_5, PROMPTS, strict=True)]
     assert (result.states == State.SCORED).all()
     # fp16 storage rounds logit_scale = ln 50 by up to 1e-3.
-    np.testing.assert_allclose(result.scores, expected, rtol=2e-3 if kind == "pickscore" else 1e-5, atol=1e-5)
-    assert np.ptp(result.scores) > 0.01 * factor  # the images and prompts do differ
+    np.testing.assert_allclose(result.scores, expected, rtol=2e-3)
+    assert np.ptp(result.scores) > 0.01 * factor
 
 
-@pytest.mark.parametrize(
-    ("kind", "scale", "expected"),
-    [
-        ("pickscore", "published", 96.0),
-        ("pickscore", "training", 96.0 / 26.0),
-        ("hpsv2", "training", 0.96),
-        ("clipscore", "training", 0.96),
-    ],
-)
-def test_golden_by_hand(kind: Kind, scale: Literal["training", "published"], expected: float) -> None:
+def test_golden_by_hand() -> None:
     """(3, 4) · (4, 3) / (5 · 5) = 24/25, and logit_scale 100."""
-    score = clip_score(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]]), 100.0, kind, scale)
-    assert score.tolist() == pytest.approx([expected], rel=1e-6)
+    cosine = cosines(torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0]]))
+    assert cosine.tolist() == pytest.approx([0.96], rel=1e-6)
+    assert pick_score(cosine, 100.0, "published").tolist() == pytest.approx([96.0], rel=1e-6)
+    assert pick_score(cosine, 100.0, "training").tolist() == pytest.approx([96.0 / 26.0], rel=1e-6)
 
 
-def test_batch_equals_one_by_one(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore", batch_size=2))
+@pytest.mark.parametrize("name", ["pickscore", "clipscore"])
+def test_from_the_recipes_words_to_the_self_test(name: str, clip_folder: Path) -> None:
+    config = RewardConfig(scorer=name, args={"checkpoint": str(clip_folder)})
+    assert self_test(build_scorer(name, config)).states.tolist() == [State.SCORED]
+
+
+def test_batch_equals_one_by_one(scorer: ClipscoreScorer, images_5: NDArray[np.uint8]) -> None:
     together = scorer(images_5, PROMPTS, metadata(5)).scores
     alone = [scorer(images_5[i : i + 1], PROMPTS[i : i + 1], metadata(1)).scores[0] for i in range(5)]
     np.testing.assert_allclose(together, alone, atol=1e-6)
 
 
-def test_text_embedding_does_not_depend_on_its_company(clip_folder: Path) -> None:
+def test_text_embedding_does_not_depend_on_its_company(scorer: ClipscoreScorer) -> None:
     """FAULTS 8: to the last bit, whatever prompts stand beside it."""
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     alone = scorer.text_embeddings(["red cat"])[0]
     among = scorer.text_embeddings([f"prompt {i}" for i in range(11)] + ["red cat"])[-1]
     assert torch.equal(alone, among)
 
 
-def test_long_prompt_is_cut_where_the_model_ends(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+def test_long_prompt_is_cut_where_the_model_ends(scorer: ClipscoreScorer, images_5: NDArray[np.uint8]) -> None:
     """Twelve positions hold ten letters between start and end: what follows has no effect."""
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     twice = np.repeat(images_5[:1], 3, axis=0)
     scores = scorer(twice, ["abcdefghijX", "abcdefghijYZ", "abcdefghi"], metadata(3)).scores
     assert scores[0] == scores[1]
     assert scores[0] != scores[2]
 
 
-def test_stored_fp16_computes_in_fp32(clip_folder: Path) -> None:
+def test_stored_fp16_computes_in_fp32(scorer: ClipscoreScorer, clip_folder: Path) -> None:
     from safetensors.torch import load_file
 
     assert {t.dtype for t in load_file(clip_folder / "model.safetensors").values()} == {torch.float16}
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     assert scorer.text_embeddings(["a"]).dtype == torch.float32
 
 
 def test_nan_is_a_failure_of_its_sample_alone(
-    clip_folder: Path, images_5: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+    scorer: ClipscoreScorer, images_5: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FAULTS 8."""
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     healthy = scorer(images_5, PROMPTS, metadata(5))
     embed = scorer.image_embeddings
 
@@ -164,9 +153,8 @@ def test_features_of_either_transformers() -> None:
         features((tensor,))
 
 
-def test_threads_do_not_mix(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+def test_threads_do_not_mix(scorer: ClipscoreScorer, images_5: NDArray[np.uint8]) -> None:
     """FAULTS 11."""
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     expected = [scorer(images_5[i : i + 1], PROMPTS[i : i + 1], metadata(1)).scores[0] for i in range(5)]
     got: dict[int, float] = {}
 
@@ -182,14 +170,14 @@ def test_threads_do_not_mix(clip_folder: Path, images_5: NDArray[np.uint8]) -> N
     assert [got[i] for i in range(5)] == expected
 
 
-def test_empty_batch_has_no_cells(clip_folder: Path) -> None:
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
+def test_empty_batch_has_no_cells(scorer: ClipscoreScorer) -> None:
     assert len(scorer(np.zeros((0, 8, 8, 3), dtype=np.uint8), [], []).scores) == 0
 
 
-def test_bad_images_raise(clip_folder: Path, images_5: NDArray[np.uint8]) -> None:
+def test_bad_images_raise(scorer: ClipscoreScorer, images_5: NDArray[np.uint8]) -> None:
     """FAULTS 13."""
-    scorer = ClipScorer(ClipArgs(checkpoint=str(clip_folder), kind="clipscore"))
     wrong: Any = images_5.astype(np.float32) / 127.5 - 1
     with pytest.raises(ValueError, match=r"float32 with values from -1 to 1"):
         scorer(wrong, PROMPTS, metadata(5))
+    with pytest.raises(ValueError, match="got 5 images, 4 prompts and 5 metadata"):
+        scorer(images_5, PROMPTS[:4], metadata(5))

@@ -1,5 +1,6 @@
 """Reward configuration: what is refused at load, with its path."""
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -8,29 +9,32 @@ import pytest
 from pydantic import ValidationError
 
 from rewards.config import GenevalArgs, OcrArgs, RewardConfig
-
-CLIP = {"checkpoint": "weights", "kind": "pickscore"}
+from rewards.scorer_args import AestheticArgs, ClipscoreArgs, Hpsv2Args, ImagerewardArgs, PickscoreArgs
 
 
 def test_defaults() -> None:
     config = RewardConfig(scorer="ocr")
     assert config.applies is None
     assert config.when == "always"
-    assert config.args == {}
+    assert config.args == OcrArgs().model_dump(mode="json")
 
 
 @pytest.mark.parametrize(
     ("config", "where", "message"),
     [
-        ({"scorer": "clip", "args": CLIP | {"knd": 1}}, ("args", "knd"), "Extra inputs are not permitted"),
-        ({"scorer": "clip", "args": {"checkpoint": "x"}}, ("args", "kind"), "Field required"),
-        ({"scorer": "clip", "args": {"kind": "hpsv2"}}, ("args", "checkpoint"), "Field required"),
-        ({"scorer": "clip", "args": CLIP | {"kind": "clip"}}, ("args", "kind"), "'pickscore', 'hpsv2' or 'clipscore'"),
-        ({"scorer": "clip", "args": CLIP | {"batch_size": 0}}, ("args", "batch_size"), "greater than or equal to 1"),
+        ({"scorer": "pickscore", "args": {"scal": 1}}, ("args", "scal"), "Extra inputs are not permitted"),
+        ({"scorer": "pickscore", "args": {"scale": "raw"}}, ("args", "scale"), "'training' or 'published'"),
+        ({"scorer": "hpsv2", "args": {"scale": "published"}}, ("args", "scale"), "Extra inputs are not permitted"),
+        ({"scorer": "hpsv2", "args": {"checkpoint": ""}}, ("args", "checkpoint"), "at least 1 character"),
+        ({"scorer": "clipscore", "args": {"batch_size": 0}}, ("args", "batch_size"), "greater than or equal to 1"),
+        ({"scorer": "clipscore", "args": {"dtype": "int8"}}, ("args", "dtype"), "'float32', 'bfloat16' or 'float16'"),
+        ({"scorer": "aesthetic"}, ("args", "head"), "Field required"),
+        ({"scorer": "unifiedreward"}, ("args", "base_url"), "Field required"),
+        ({"scorer": "unifiedreward", "args": {"base_url": "host:8000"}}, ("args", "base_url"), "no address like http:"),
         (
-            {"scorer": "clip", "args": CLIP | {"kind": "hpsv2", "scale": "published"}},
-            ("args", "scale"),
-            "pickscore only, hpsv2 has one score",
+            {"scorer": "unifiedreward", "args": {"base_url": "http://h/v1", "question": "Rate it."}},
+            ("args",),
+            "question must contain {prompt}",
         ),
         ({"scorer": "ocr", "args": {"match": "exact"}}, ("args", "match"), "'published' or 'strict'"),
         ({"scorer": "ocr", "args": {"upsample": 8}}, ("args", "upsample"), "greater than or equal to 32"),
@@ -60,7 +64,7 @@ def test_args_of_others_are_their_own_affair(scorer: str) -> None:
 def test_frozen() -> None:
     config = RewardConfig(scorer="ocr")
     with pytest.raises(ValidationError, match="frozen"):
-        config.scorer = "clip"  # type: ignore[misc]
+        config.scorer = "hpsv2"  # type: ignore[misc]
 
 
 def test_round_trip_through_json() -> None:
@@ -74,6 +78,24 @@ def test_parity_is_the_default() -> None:
     assert GenevalArgs(detector="a:B").clip is False
     assert GenevalArgs(detector="a:B").score == "graded"
     assert OcrArgs().match == "published"
+
+
+def test_a_scorer_without_checkpoint_is_the_published_one_pinned() -> None:
+    """FAULTS 27: hub ids with the commits whose scores are published."""
+    for args in (PickscoreArgs(), Hpsv2Args(), ClipscoreArgs(), ImagerewardArgs(), AestheticArgs(head="x")):
+        pinned = [value for name, value in args if name.endswith("revision") and value is not None]
+        assert "/" in args.checkpoint
+        assert pinned
+        assert all(re.fullmatch("[0-9a-f]{40}", str(commit)) for commit in pinned)
+
+
+def test_a_named_checkpoint_takes_nothing_of_the_published_one() -> None:
+    """The commit of another repository, or a processor from the hub, would be a puzzle at best."""
+    named = PickscoreArgs(checkpoint="./mine")
+    assert (named.revision, named.processor, named.processor_revision) == (None, None, None)
+    both = PickscoreArgs(checkpoint="./mine", processor="./other")
+    assert (both.processor, both.processor_revision) == ("./other", None)
+    assert ImagerewardArgs(checkpoint="./mine").tokenizer is None
 
 
 def test_most_of_the_package_needs_no_torch() -> None:

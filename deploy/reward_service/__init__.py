@@ -1,0 +1,1 @@
+"""`marble serve-reward`: one reward behind HTTP, the other half of rewards.http (docs/http_rewards.md)."""
