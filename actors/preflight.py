@@ -14,11 +14,11 @@ from typing import Any
 
 from actors.config import RoleConfig
 from actors.evaluation import heldout
+from actors.prompt_checks import bad_metadata, prompt_warnings, rewards_without_prompts
 from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
 from harmonizer.config import HarmonizerConfig
-from learner.errors import UserError
-from rewards.registry import applicable
+from learner.errors import Problem, UserError
 
 RESOURCES_WAIT_S = 20.0
 """For what a run that just ended has yet to give back; an impossible placement is an error within 30 s."""
@@ -28,11 +28,16 @@ TOLERANCE = 1e-6
 
 
 class PreflightError(UserError):
-    """The run cannot start; `lines` has every reason."""
+    """The run cannot start; `problems` has every reason."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("; ".join(lines))
-        self.lines = tuple(lines)
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(problem.text for problem in problems))
+        self.problems = tuple(problems)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Every reason as a line."""
+        return tuple(problem.text for problem in self.problems)
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class PromptSets:
     train: Mapping[str, tuple[Prompt, ...]]
     heldout: tuple[Prompt, ...]
     """[N] those that are evaluated."""
+    warnings: tuple[Problem, ...] = ()
+    """What is odd about them and stops nothing."""
 
 
 @dataclass(frozen=True)
@@ -60,31 +67,26 @@ def check_files(config: RunConfig) -> PromptSets:
     Raises:
         PreflightError: every problem of the three, a line each.
     """
-    train, problems = read_sources(config.prompts, "train")
+    train, unread = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
-    problems += more
+    problems = coded("prompts.file", [*unread, *more])
+    problems += coded(
+        "prompts.metadata", [*bad_metadata(config, train, "train"), *bad_metadata(config, held, "heldout")]
+    )
     if not problems:
-        problems += shortages(train, config.prompts.groups_per_iteration)
-        problems += rewards_without_prompts(config, train, "training")
-        problems += rewards_without_prompts(config, held, "held-out")
-    problems += model_problems(config.policy.base)
-    problems += method_problems(config.harmonizer)
+        problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
+        idle = [*rewards_without_prompts(config, train, "training"), *rewards_without_prompts(config, held, "held-out")]
+        problems += coded("rewards.no_prompts", idle)
+    problems += coded("model.files", model_problems(config.policy.base))
+    problems += coded("harmonizer.package", method_problems(config.harmonizer))
     if problems:
         raise PreflightError(problems)
-    return PromptSets(train, heldout(held, config.eval.prompts_per_source))
+    return PromptSets(train, heldout(held, config.eval.prompts_per_source), prompt_warnings(config, train, held))
 
 
-def rewards_without_prompts(config: RunConfig, sources: Mapping[str, Sequence[Prompt]], kind: str) -> list[str]:
-    """One line for each reward that applies to none of these prompts."""
-    lines = []
-    for name, reward in config.rewards.items():
-        prompts = (prompt for prompts in sources.values() for prompt in prompts)
-        if not any(applicable(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts):
-            lines.append(
-                f"rewards.{name} applies to none of the {kind} prompts "
-                f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
-            )
-    return lines
+def coded(code: str, lines: Sequence[str]) -> list[Problem]:
+    """Lines as problems of one kind."""
+    return [Problem(code, line) for line in lines]
 
 
 def method_problems(config: HarmonizerConfig) -> list[str]:
@@ -212,9 +214,9 @@ def check_cluster(config: RunConfig) -> None:
     nodes: list[dict[str, Any]] = [dict(node["Resources"]) for node in cluster.nodes() if node["Alive"]]
     hopeless = placement_problems(asked, cluster.cluster_resources(), nodes)
     if hopeless:
-        raise PreflightError(hopeless)
+        raise PreflightError(coded("cluster.resources", hopeless))
     deadline_s = time.monotonic() + RESOURCES_WAIT_S
     while problems := placement_problems(asked, cluster.available_resources(), nodes):
         if time.monotonic() > deadline_s:
-            raise PreflightError(problems)
+            raise PreflightError(coded("cluster.resources", problems))
         time.sleep(POLL_S)

@@ -77,6 +77,8 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     config, began_s = order.config, time.monotonic()
     _take_run_dir(order, until)
     prompts = preflight.check_files(config)
+    for warning in prompts.warnings:
+        order.listener.on_warning(warning.text)
     keeper = Keeper(config.checkpoint, order.run_dir)
     point = keeper.resume_point(prompts) if order.resume else None
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)

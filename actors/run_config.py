@@ -1,8 +1,9 @@
 """The whole recipe: every room's configuration, and the checks that need more than one room. Imports no torch."""
 
+from collections.abc import Iterator
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 from actors.config import (
     ActorsConfig,
@@ -16,6 +17,9 @@ from actors.config import (
 from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
 from rewards.config import RewardConfig
+
+PARTS_ONLY = "parts_only"
+"""Key of pydantic's validation context: when true, only the sections are checked, each by itself."""
 
 
 class RunConfig(BaseModel):
@@ -40,54 +44,59 @@ class RunConfig(BaseModel):
     checkpoint: CheckpointConfig = CheckpointConfig()
 
     @model_validator(mode="after")
-    def _rewards_have_prompts(self) -> Self:
+    def _parts_fit_together(self, info: ValidationInfo) -> Self:
+        if not (info.context or {}).get(PARTS_ONLY) and (wrong := self.combination_problems()):
+            # All of them at once, a line each.
+            raise ValueError("\n".join(wrong))
+        return self
+
+    def combination_problems(self) -> list[str]:
+        """What several sections, each right by itself, break together; a line each."""
+        return [*self._rewards_without_source(), *self._wrong_arithmetic(), *self._wrong_harmonizer()]
+
+    def _rewards_without_source(self) -> Iterator[str]:
         if not self.rewards:
-            raise ValueError("rewards is empty: name at least one")
+            yield "rewards is empty: name at least one"
         for name, reward in self.rewards.items():
             unknown = [s for s in reward.applies or () if s not in self.prompts.sources]
             if unknown or reward.applies == ():
-                raise ValueError(
+                yield (
                     f"rewards.{name}.applies names {unknown or 'no source'}; "
                     f"prompt sources are {', '.join(self.prompts.sources)}"
                 )
         strangers = [name for name in self.actors.pools if name not in self.rewards]
         if strangers:
-            raise ValueError(f"actors.pools names {', '.join(strangers)}; rewards are {', '.join(self.rewards)}")
-        return self
+            yield f"actors.pools names {', '.join(strangers)}; rewards are {', '.join(self.rewards)}"
 
-    @model_validator(mode="after")
-    def _group_arithmetic(self) -> Self:
+    def _wrong_arithmetic(self) -> Iterator[str]:
         samples, ranks = self.num_samples, self.actors.learner.replicas
         if samples % ranks:
-            raise ValueError(
+            yield (
                 f"{self.prompts.groups_per_iteration} groups x {self.prompts.group_size} images = {samples} samples "
                 f"do not divide over {ranks} learner ranks"
             )
         trainable = int(self.sampling.steps * self.learner.timestep_fraction)
         wanted = self.learner.timesteps * self.learner.updates_per_iteration
         if self.learner.timesteps > trainable:
-            raise ValueError(
+            yield (
                 f"learner.timesteps is {self.learner.timesteps}, but {self.sampling.steps} sampling steps with "
                 f"timestep_fraction {self.learner.timestep_fraction} give {trainable}"
             )
-        if wanted > trainable and self.learner.updates_per_iteration > 1:
-            raise ValueError(
+        elif wanted > trainable and self.learner.updates_per_iteration > 1:
+            yield (
                 f"updates_per_iteration x timesteps = {wanted} is more than the {trainable} trainable timesteps: "
                 "each update trains on timesteps of its own"
             )
         if self.checkpoint.keep_best and not self.eval.every:
-            raise ValueError("checkpoint.keep_best needs eval.every > 0; set keep_best: 0 or evaluate")
-        return self
+            yield "checkpoint.keep_best needs eval.every > 0; set keep_best: 0 or evaluate"
 
-    @model_validator(mode="after")
-    def _harmonizer_knows_the_rewards(self) -> Self:
+    def _wrong_harmonizer(self) -> Iterator[str]:
         try:
             self.harmonizer.check_names(tuple(self.rewards))
         except ValueError as error:
-            raise ValueError(f"harmonizer.{error}") from error
+            yield f"harmonizer.{error}"
         if self.harmonizer.kl == "constraint" and self.learner.kl_beta == 0:
-            raise ValueError("harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed")
-        return self
+            yield "harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed"
 
     @property
     def num_samples(self) -> int:

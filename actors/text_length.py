@@ -20,7 +20,9 @@ NUM_SPECIAL = 2
 """Start and end of text."""
 
 # The same in Python's own expressions, which know no \p{L}: a word costs at least one token.
-_AT_LEAST = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d|[^\W\d_]+|\d|(?:[^\s\w]|_)+", re.IGNORECASE)
+_AT_LEAST = re.compile(
+    r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[^\W\d_]+|\d|(?:[^\s\w]|_)+", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,6 @@ def counter_of(base: str) -> TokenCounter:
     folder = _tokenizer_folder(base)
     try:
         return TokenCounter(_max_tokens(folder), _load(folder))
-    except (OSError, ValueError, KeyError, TypeError):
-        return TokenCounter(CLIP_MAX_TOKENS, None)
     # The Rust side raises a bare Exception for a file it does not understand.
     except Exception:  # noqa: BLE001
         return TokenCounter(CLIP_MAX_TOKENS, None)
@@ -117,13 +117,14 @@ def _load(folder: Path) -> "Tokenizer":
         str(folder / "vocab.json"), str(folder / "merges.txt"), end_of_word_suffix="</w>", unk_token="<|endoftext|>"
     )
     tokenizer = Tokenizer(model)
+    tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
     tokenizer.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(CLIP_WORDS), "removed", invert=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
         ]
     )
     return tokenizer

@@ -1,70 +1,109 @@
 """What `marble check` looks at: recipe, files, cluster, and every actor's start with one image through each reward."""
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from actors.preflight import Asked, asked_by_role, check_cluster, check_files
 from actors.results import ActorVitals
 from actors.run_config import RunConfig
-from deploy.errors import EXIT_USER, user_lines
-from deploy.recipe import load_recipe
-from learner.errors import UserError
+from deploy.errors import EXIT_USER, problems_of
+from deploy.files import to_json
+from deploy.recipe import Examined, examine
+from learner.errors import Problem, UserError
 
 
 def check_recipe(path: Path, sets: Sequence[str], address: str | None, as_json: bool) -> int:
     """Print what was found; returns the exit code."""
-    try:
-        config = load_recipe(path, sets).config
-    except UserError as error:
-        return _tell(path, list(user_lines(error) or ()), (), (), as_json)
-    problems, vitals = look(config, address)
-    return _tell(path, problems, asked_by_role(config), vitals, as_json)
+    examined = examine(path, sets)
+    found = Found(list(examined.problems))
+    config = examined.remnant
+    if config is not None:
+        look(config, address, found, examined)
+    _tell(path, found, asked_by_role(config) if config is not None else (), as_json)
+    return EXIT_USER if found.problems else 0
 
 
-def look(config: RunConfig, address: str | None) -> tuple[list[str], tuple[ActorVitals, ...]]:
-    """Every problem of a valid recipe, and what the actors said when they were up."""
-    # Not at the top: a recipe that does not load is told without waiting for ray.
+@dataclass
+class Found:
+    """What a check has seen so far."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    vitals: tuple[ActorVitals, ...] = ()
+
+    def collect(self, check: Callable[[], None], code: str) -> bool:
+        """Run one check; its problems join the others. Returns whether there were none."""
+        try:
+            check()
+        except UserError as error:
+            self.problems += problems_of(error, code)
+            return False
+        return True
+
+
+def look(config: RunConfig, address: str | None, found: Found, examined: Examined) -> None:
+    """Every problem beyond the recipe's own: files, cluster, and every actor's start.
+
+    What is left of a recipe that does not load is looked at too, as far as no default stands in for what is wrong.
+    """
+    # Not at the top: a recipe of which nothing is left is told without waiting for ray.
     from actors.local_ray import connected
 
-    problems: list[str] = []
-    _collect(problems, lambda: check_files(config))
-    vitals: tuple[ActorVitals, ...] = ()
-    try:
+    def files() -> None:
+        found.warnings += check_files(config).warnings
+
+    before = len(found.problems)
+    found.collect(files, "files")
+    told = [problem for problem in found.problems[before:] if _is_news(problem, examined)]
+    found.problems[before:] = told
+    if not examined.exact:
+        return
+
+    def cluster() -> None:
         with connected(config, address):
-            fits = _collect(problems, lambda: check_cluster(config))
+            fits = found.collect(lambda: check_cluster(config), "cluster.resources")
             # A base model that is known to be broken would only be told again, by every actor.
-            if fits and not any(line.startswith("policy.") for line in problems):
-                vitals = _start(config, problems)
-    except UserError as error:
-        problems += user_lines(error) or ()
-    return list(dict.fromkeys(problems)), vitals
+            broken = examined.recipe is None or any(problem.code == "model.files" for problem in found.problems)
+            if fits and not broken:
+                _start(config, found)
+
+    found.collect(cluster, "cluster.unreachable")
+    found.problems[:] = dict.fromkeys(found.problems)
 
 
-def _collect(problems: list[str], check: Any) -> bool:
-    """Run one check; its problems join the others. Returns whether there were none."""
-    try:
-        check()
-    except UserError as error:
-        problems += user_lines(error) or ()
+def _is_news(problem: Problem, examined: Examined) -> bool:
+    """Whether a problem of the files is one that the recipe's own faults do not explain."""
+    if any(f": {value} " in problem.text for value in examined.not_found):
         return False
-    return True
+    return examined.exact or problem.code not in ("prompts.too_few", "rewards.no_prompts")
 
 
-def _start(config: RunConfig, problems: list[str]) -> tuple[ActorVitals, ...]:
+def _start(config: RunConfig, found: Found) -> None:
     """Start every actor as a run would: the base is loaded, each scorer scores one known image."""
     from actors.local_ray import new_identity
     from actors.remote import RayRemote
     from actors.team import Team, ray_spawn
 
-    team = Team(config, RayRemote(), ray_spawn(new_identity(config.run.name)), problems.append)
+    def warn(text: str) -> None:
+        found.problems.append(Problem("actors.start", text))
+
+    team = Team(config, RayRemote(), ray_spawn(new_identity(config.run.name)), warn)
     try:
-        started = _collect(problems, lambda: team.start(_go_on, _say))
-        return team.start_vitals() if started else ()
+        if found.collect(lambda: team.start(_go_on, _say), "actors.start"):
+            found.vitals = team.start_vitals()
+        else:
+            found.problems[:] = map(_named_by_role, found.problems)
     finally:
         team.close()
+
+
+def _named_by_role(problem: Problem) -> Problem:
+    """A scorer that cannot start or score is a problem of the rewards."""
+    of_reward = problem.code == "actors.start" and problem.text.startswith("reward.")
+    return Problem("rewards.start", problem.text) if of_reward else problem
 
 
 def _go_on() -> None:
@@ -77,24 +116,26 @@ def _say(detail: str) -> None:
         print(f"\x1b[2Kstarting actors: {detail}", file=sys.stderr, end="\r", flush=True)
 
 
-def _tell(path: Path, problems: list[str], asked: Sequence[Asked], vitals: Sequence[ActorVitals], as_json: bool) -> int:
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+def _tell(path: Path, found: Found, asked: Sequence[Asked], as_json: bool) -> None:
+    for problem in found.problems:
+        print(f"error: {problem.text}", file=sys.stderr)
+    for warning in found.warnings:
+        print(f"warning: {warning.text}", file=sys.stderr)
     if as_json:
-        print(json.dumps(_data(path, problems, asked, vitals), indent=2, ensure_ascii=False))
-    elif not problems:
-        _print_actors(vitals)
+        print(to_json(_data(path, found, asked)))
+    elif not found.problems:
+        _print_actors(found.vitals)
         print(f"{path}: no problems found")
-    return EXIT_USER if problems else 0
 
 
-def _data(path: Path, problems: list[str], asked: Sequence[Asked], vitals: Sequence[ActorVitals]) -> dict[str, Any]:
+def _data(path: Path, found: Found, asked: Sequence[Asked]) -> dict[str, Any]:
     return {
         "recipe": str(path),
-        "ok": not problems,
-        "problems": problems,
+        "ok": not found.problems,
+        "problems": [asdict(problem) for problem in found.problems],
+        "warnings": [asdict(warning) for warning in found.warnings],
         "asked": [{"role": a.role, "replicas": a.replicas, "each": dict(a.each)} for a in asked],
-        "actors": [{"name": v.name, "start_s": v.start_s, "peak_memory_gib": v.peak_memory_gib} for v in vitals],
+        "actors": [{"name": v.name, "start_s": v.start_s, "peak_memory_gib": v.peak_memory_gib} for v in found.vitals],
     }
 
 

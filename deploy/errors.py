@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pydantic import ValidationError
 
-from learner.errors import UserError
+from learner.errors import Problem, UserError
 
 EXIT_BUG = 1
 EXIT_USER = 2
@@ -17,11 +17,12 @@ EXIT_TERMINATED = 143
 
 
 class ProblemsError(UserError):
-    """Several things are wrong at once; each is one line."""
+    """Several things are wrong at once; each is one line, and may say of what kind it is."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = tuple(lines)
+    def __init__(self, problems: Sequence[str | Problem]) -> None:
+        self.problems = tuple(Problem("", one) if isinstance(one, str) else one for one in problems)
+        self.lines = tuple(problem.text for problem in self.problems)
+        super().__init__("\n".join(self.lines))
 
 
 @contextmanager
@@ -57,6 +58,13 @@ def user_lines(error: BaseException) -> tuple[str, ...] | None:
     # Rooms below have errors of several lines too.
     lines: Sequence[str] = getattr(error, "lines", None) or (str(error),)
     return tuple(one_line(line) for line in lines)
+
+
+def problems_of(error: UserError, code: str) -> list[Problem]:
+    """What a user's error says, each with its own code, or with this one where it has none."""
+    known: Sequence[Problem] = getattr(error, "problems", ())
+    found = known or [Problem("", line) for line in user_lines(error) or ()]
+    return [Problem(problem.code or code, one_line(problem.text)) for problem in found]
 
 
 def one_line(text: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy import schema
-from rewards.config import ARGS_OF_BUILT_IN
+from rewards.config import ARGS_OF_BUILT_IN, ARGS_OF_GENEVAL_PART
 
 ROOT = Path(__file__).resolve().parents[1]
 """Repository root: the folder of the rooms."""
@@ -36,6 +36,7 @@ PATH_FIELDS = (
     PathField(("prompts", "sources", "*", "train")),
     PathField(("prompts", "sources", "*", "heldout")),
     *(PathField(("rewards", "*", "args", name), hub=True) for name in ("checkpoint", "processor", "tokenizer", "head")),
+    *(PathField(("rewards", "*", "args", part, "checkpoint"), hub=True) for part in ("detector_args", "colors_args")),
 )
 # What a user's own scorer or detector calls a path we cannot know, but ./x and ../x can be nothing else.
 _DOTTED_ONLY = ("rewards", "*", "args")
@@ -70,7 +71,10 @@ def _is_foreign(data: Mapping[str, Any], at: schema.Path) -> bool:
     """Arguments of these names are paths in built-in scorers; another scorer's `checkpoint` may be anything."""
     if at[0] != "rewards":
         return False
-    args = ARGS_OF_BUILT_IN.get(str(schema.get(data, (*at[:2], "scorer"))))
+    args, inner = ARGS_OF_BUILT_IN.get(str(schema.get(data, (*at[:2], "scorer")))), at[3:]
+    if args is not None and len(inner) > 1:
+        part = str(inner[0]).removesuffix("_args")
+        args = ARGS_OF_GENEVAL_PART.get(str(schema.get(data, (*at[:3], part)))) if part in args.model_fields else None
     return args is None or at[-1] not in args.model_fields
 
 

@@ -14,14 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from actors.run_config import RunConfig
+from actors.run_config import PARTS_ONLY, RunConfig
 from deploy import overrides, paths, schema, strict_yaml
-from deploy.errors import ProblemsError, one_line
+from deploy.errors import ProblemsError, one_line, problems_of
+from learner.errors import Problem, UserError
 from rewards.config import ARGS_OF_BUILT_IN
 
 RECIPES = Path(__file__).parent / "recipes"
-Problem = tuple[schema.Path, str]
-"""A key path and what is wrong there."""
 
 MAX_VALUE_LENGTH = 80
 """Longer values are cut in messages, characters."""
@@ -37,18 +36,37 @@ class Recipe:
     """The same as plain data with every default filled in; paths inside the repository are relative to its root."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a recipe's data."""
+
+    at: schema.Path
+    code: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A recipe, or what is wrong with it and what is left of it."""
+
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    remnant: RunConfig | None
+    """The recipe without what is wrong, so that the rest can be looked at in the same go; None where too little is
+    left. Paths that were not found are still in it."""
+    exact: bool
+    """Whether only unknown keys were left out of it, so that no default stands in for a value."""
+    not_found: tuple[str, ...]
+    """Paths that were not found, as they were given."""
+
+
 def load_recipe(path: Path, sets: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe.
 
     Raises:
         UserError: anything about it is wrong; all problems, a line each.
     """
-    data = strict_yaml.load(path)
-    given = overrides.parse_all(sets)
-    for override in given:
-        data = overrides.apply(data, override, RunConfig)
-    set_paths = tuple(override.path for override in given)
-    return _build(data, path, set_paths, search=(Path.cwd(), paths.ROOT))
+    return _wanted(examine(path, sets))
 
 
 def load_resolved(path: Path) -> Recipe:
@@ -57,40 +75,100 @@ def load_resolved(path: Path) -> Recipe:
     Raises:
         UserError: as :func:`load_recipe`.
     """
-    return _build(strict_yaml.load(path), path, (), search=(paths.ROOT,))
+    return _wanted(_examined(strict_yaml.load(path), path, (), (paths.ROOT,), ()))
 
 
-def _build(data: dict[str, Any], path: Path, set_paths: Sequence[schema.Path], search: Sequence[Path]) -> Recipe:
+def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
+    """Read and check a recipe; what is wrong is returned, not raised."""
+    try:
+        data = strict_yaml.load(path)
+    except UserError as error:
+        return Examined(None, tuple(problems_of(error, "recipe.unreadable")), None, False, ())
+    problems: list[Problem] = []
+    set_paths: list[schema.Path] = []
+    for text in sets:
+        try:
+            override = overrides.parse(text)
+            data = overrides.apply(data, override, RunConfig)
+        except UserError as error:
+            problems += problems_of(error, "recipe.override")
+        else:
+            set_paths.append(override.path)
+    return _examined(data, path, set_paths, (Path.cwd(), paths.ROOT), problems)
+
+
+def _wanted(examined: Examined) -> Recipe:
+    if examined.recipe is None:
+        raise ProblemsError(examined.problems)
+    return examined.recipe
+
+
+def _examined(
+    data: dict[str, Any],
+    path: Path,
+    set_paths: Sequence[schema.Path],
+    search: Sequence[Path],
+    problems: Sequence[Problem],
+) -> Examined:
     """Check data and make its paths absolute; `set_paths` came from --set, the rest from `path`."""
     located, missing = _locate(data, path, set_paths, search)
-    problems = [*_not_finite(data), *_invalid(data), *missing]
-    if problems:
-        raise ProblemsError([": ".join(_said(problem, path, set_paths)) for problem in problems])
-    config = RunConfig.model_validate_json(json.dumps(located), strict=True)
-    return Recipe(config, to_data(config))
+    remnant, faults, exact = _salvaged(located)
+    faults = [*faults, *(fault for fault, _ in missing)]
+    if not faults and not problems and remnant is not None:
+        return Examined(Recipe(remnant, to_data(remnant)), (), remnant, True, ())
+    said = [Problem(fault.code, ": ".join(_said(fault, path, set_paths))) for fault in faults]
+    not_found = tuple(value for _, value in missing)
+    return Examined(None, (*problems, *said), remnant, exact and not problems, not_found)
+
+
+def _salvaged(data: dict[str, Any]) -> tuple[RunConfig | None, list[Fault], bool]:
+    """The configuration without its faults, the faults, and whether unknown keys were the only ones.
+
+    Whatever is wrong is left out until the sections are right by themselves; what they break together is looked at
+    then, unless a default stands in for something that was left out.
+    """
+    faults: list[Fault] = []
+    while found := [*_not_finite(data), *_invalid(data)]:
+        if _only_unknown_keys(faults):
+            faults += [fault for fault in found if fault not in faults]
+        smaller = data
+        for fault in found:
+            smaller = schema.without(smaller, fault.at)
+        if smaller == data:
+            return None, faults, False
+        data = smaller
+    config = RunConfig.model_validate_json(json.dumps(data), strict=True, context={PARTS_ONLY: True})
+    exact = _only_unknown_keys(faults)
+    if exact:
+        faults += [Fault((), "recipe.combination", one_line(why)) for why in config.combination_problems()]
+    return config, faults, exact
+
+
+def _only_unknown_keys(faults: Sequence[Fault]) -> bool:
+    return all(fault.code == "recipe.unknown_key" for fault in faults)
 
 
 def _locate(
     data: dict[str, Any], path: Path, set_paths: Sequence[schema.Path], search: Sequence[Path]
-) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with absolute paths, and what was not found."""
-    missing: list[Problem] = []
+) -> tuple[dict[str, Any], list[tuple[Fault, str]]]:
+    """The data with absolute paths, and what was not found, with the path as it was given."""
+    missing: list[tuple[Fault, str]] = []
     for found in paths.path_values(data):
         on_command_line = any(found.at[: len(p)] == p for p in set_paths)
         beside = Path.cwd() if on_command_line else path.absolute().parent
         try:
             absolute = paths.resolve(found.value, beside, search, found.hub)
         except FileNotFoundError as error:
-            missing.append((found.at, str(error)))
+            missing.append((Fault(found.at, "recipe.path", str(error)), found.value))
         else:
             data = paths.replace(data, found.at, absolute)
     return data, missing
 
 
-def _said(problem: Problem, path: Path, set_paths: Sequence[schema.Path]) -> tuple[str, ...]:
+def _said(fault: Fault, path: Path, set_paths: Sequence[schema.Path]) -> tuple[str, ...]:
     """What to blame, the key path unless it is the whole recipe, and what is wrong."""
-    at, why = problem
-    return (_where(at, path, set_paths), schema.dotted(at), why) if at else (str(path), why)
+    at = fault.at
+    return (_where(at, path, set_paths), schema.dotted(at), fault.why) if at else (str(path), fault.why)
 
 
 def _where(at: schema.Path, path: Path, set_paths: Sequence[schema.Path]) -> str:
@@ -104,10 +182,10 @@ def _section_of_models(at: schema.Path) -> bool:
     return bool(schema.keys_at(RunConfig, at, {}))
 
 
-def _not_finite(data: Any, at: schema.Path = ()) -> Iterator[Problem]:
+def _not_finite(data: Any, at: schema.Path = ()) -> Iterator[Fault]:
     """Numbers no range check sees: every comparison with NaN is false."""
     if isinstance(data, float) and not math.isfinite(data):
-        yield at, f"must be finite, got {data}"
+        yield Fault(at, "recipe.value", f"must be finite, got {data}")
     elif isinstance(data, Mapping):
         for key, value in data.items():
             yield from _not_finite(value, (*at, key))
@@ -116,28 +194,31 @@ def _not_finite(data: Any, at: schema.Path = ()) -> Iterator[Problem]:
             yield from _not_finite(value, (*at, index))
 
 
-def _invalid(data: dict[str, Any]) -> list[Problem]:
+def _invalid(data: dict[str, Any]) -> list[Fault]:
     """What the configuration models refuse."""
     try:
         # Strict JSON mode: "3" is no number and true is no 1, while a list still makes a tuple.
-        RunConfig.model_validate_json(json.dumps(data), strict=True)
+        RunConfig.model_validate_json(json.dumps(data), strict=True, context={PARTS_ONLY: True})
     except ValidationError as error:
         details = error.errors(include_url=False)
-        return [_problem(d, data) for d in details if not (isinstance(d["input"], float) and math.isnan(d["input"]))]
+        told = [d for d in details if not (isinstance(d["input"], float) and math.isnan(d["input"]))]
+        return [_fault(detail, data) for detail in told]
     return []
 
 
-def _problem(detail: ErrorDetails, data: dict[str, Any]) -> Problem:
+def _fault(detail: ErrorDetails, data: dict[str, Any]) -> Fault:
     """One of pydantic's errors in our words: key path, what is wrong, the value got."""
     kind, at = detail["type"], _key_path(detail["loc"], data)
     if kind == "extra_forbidden":
-        return at, f"unknown key, got {show(detail['input'])}; {schema.nearest(RunConfig, at, data)}"
+        why = f"unknown key, got {show(detail['input'])}; {schema.nearest(RunConfig, at, data)}"
+        return Fault(at, "recipe.unknown_key", why)
     if kind == "missing":
-        return at, "is missing"
+        return Fault(at, "recipe.missing_key", "is missing")
     if kind == "value_error":
-        return at, one_line(detail["msg"].removeprefix("Value error, "))
+        code = "recipe.combination" if _section_of_models(at) else "recipe.value"
+        return Fault(at, code, one_line(detail["msg"].removeprefix("Value error, ")))
     message = "should be a mapping of keys" if kind in ("model_type", "dict_type") else detail["msg"]
-    return at, f"{one_line(message.removeprefix('Input '))}, got {show(detail['input'])}"
+    return Fault(at, "recipe.value", f"{one_line(message.removeprefix('Input '))}, got {show(detail['input'])}")
 
 
 def _key_path(loc: Sequence[str | int], data: dict[str, Any]) -> schema.Path:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rewards.config import ARGS_OF_BUILT_IN
+from rewards.config import ARGS_OF_BUILT_IN, ARGS_OF_GENEVAL_PART
 
 Path = tuple[str | int, ...]
 
@@ -54,10 +54,14 @@ def _child(annotation: Any, key: str | int, data: Any) -> list[tuple[Any, Any]]:
 
 
 def _args_model(option: type[BaseModel], key: str, data: Any) -> type[BaseModel] | None:
-    """A reward's `args` are a plain mapping whose keys depend on the scorer beside them."""
-    if key == "args" and "scorer" in option.model_fields and isinstance(data, Mapping):
-        return ARGS_OF_BUILT_IN.get(str(data.get("scorer")))
-    return None
+    """Arguments are a plain mapping whose keys depend on what stands beside them: a scorer, GenEval's two parts."""
+    known = {"args": ("scorer", ARGS_OF_BUILT_IN)} | {
+        f"{part}_args": (part, ARGS_OF_GENEVAL_PART) for part in ("detector", "colors")
+    }
+    if key not in known or not isinstance(data, Mapping):
+        return None
+    beside, models = known[key]
+    return models.get(str(data.get(beside))) if beside in option.model_fields else None
 
 
 def annotations_at(root: type[BaseModel], path: Path, data: Any) -> list[tuple[Any, Any]]:
@@ -122,3 +126,17 @@ def nearest(root: type[BaseModel], path: Path, data: Any) -> str:
     if best is not None:
         return f"the nearest valid key is {dotted(best)}"
     return f"valid keys here are {', '.join(keys_at(root, parent, data))}"
+
+
+def without(data: Any, path: Path) -> Any:
+    """A copy of nested data without the value at a path; the same data where there is none."""
+    if not path:
+        return data
+    key, rest = path[0], path[1:]
+    if isinstance(data, Mapping) and key in data:
+        kept = {name: value for name, value in data.items() if name != key}
+        return {**data, key: without(data[key], rest)} if rest else kept
+    if isinstance(data, list) and isinstance(key, int) and key < len(data):
+        # An item cannot go alone: the others would move up.
+        return [*data[:key], without(data[key], rest), *data[key + 1 :]] if rest else data
+    return data

@@ -19,6 +19,11 @@ from typing import Literal
 from rewards.contract import Metadata
 
 MatchRule = Literal["published", "strict"]
+Quoting = Literal["none", "one", "several", "lone", "empty", "curly"]
+"""How a prompt quotes: one or several texts in straight double quotes (the first is the target); a lone straight quote,
+an empty first pair, or curly double quotes only (no target)."""
+
+_CURLY = "\u201c\u201d\u201e\u201f"
 
 
 def quoted_text(prompt: str) -> str | None:
@@ -27,6 +32,18 @@ def quoted_text(prompt: str) -> str | None:
     if len(pieces) < 3 or not pieces[1].strip():
         return None
     return pieces[1]
+
+
+def quoting(prompt: str) -> Quoting:
+    """How a prompt quotes (rules above)."""
+    num_straight = prompt.count('"')
+    if num_straight >= 2:
+        if quoted_text(prompt) is None:
+            return "empty"
+        return "several" if num_straight >= 4 else "one"
+    if num_straight:
+        return "lone"
+    return "curly" if any(mark in prompt for mark in _CURLY) else "none"
 
 
 def text_target(prompt: str, metadata: Metadata) -> str | None:

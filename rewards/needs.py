@@ -21,7 +21,7 @@ touch CUDA when it is imported."""
 def scores(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
     """Whether a prompt gets a score: the reward applies to it, and it carries what the built-in scorers look for.
 
-    OCR wants a target text, GenEval an `include`. Metadata that is present but wrong counts: it is a problem of its own.
+    OCR wants a target text, GenEval an `include`. Metadata that is there but wrong counts: it is a problem of its own.
     """
     if not applicable(config, source, prompt, metadata):
         return False

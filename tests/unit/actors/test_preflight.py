@@ -38,6 +38,7 @@ def test_every_problem_is_a_line_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "signs.txt").write_bytes(b"\xff")
     with pytest.raises(PreflightError) as caught:
         check_files(config)
+    assert [p.code for p in caught.value.problems] == ["prompts.file"] * 4 + ["model.files"]
     text = "\n".join(caught.value.lines)
     assert text.count("plain.txt, line 2: empty line") == 2, "as training and as held-out prompts"
     assert text.count("not UTF-8") == 2

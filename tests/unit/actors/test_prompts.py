@@ -1,18 +1,13 @@
-"""Prompt files and the sampler. Rows 9 and 24 of the faults table start here: what cannot be scored is said at once."""
+"""Prompts with their identity, and the sampler that draws them."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from actors.config import PromptsConfig
-from actors.prompts import Prompt, PromptFormat, PromptSampler, read_prompts, read_sources, shortages
+from actors.prompts import Prompt, PromptSampler, read_prompts, read_sources, shortages
 from learner.errors import UserError
-
-GENEVAL = {"tag": "counting", "include": [{"class": "cat", "count": 2}], "prompt": "two cats"}
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -20,82 +15,18 @@ def write(path: Path, data: bytes | str) -> Path:
     return path
 
 
-def test_lines_become_prompts_with_ids_by_position(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.txt", 'a cat\r\na sign that says "A"\na cat\n')
+def test_prompts_have_ids_by_position(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.txt", 'a cat\na sign that says "A"\na cat\n')
     prompts = read_prompts(path, "lines", "general")
     assert [p.prompt_id for p in prompts] == ["general/0", "general/1", "general/2"]
     assert [p.text for p in prompts] == ["a cat", 'a sign that says "A"', "a cat"]
     assert all(p.source == "general" and p.metadata == {} for p in prompts)
 
 
-def test_a_byte_order_mark_is_no_text_and_a_line_separator_is_no_line_end(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.txt", b"\xef\xbb\xbf" + "a\u2028b\nc".encode())
-    assert [p.text for p in read_prompts(path, "lines", "s")] == ["a\u2028b", "c"]
-
-
-def test_geneval_lines_keep_their_metadata(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.jsonl", json.dumps(GENEVAL) + "\n")
-    (prompt,) = read_prompts(path, "geneval", "geneval")
-    assert prompt.text == "two cats"
-    assert prompt.metadata == {"tag": "counting", "include": [{"class": "cat", "count": 2}]}
-
-
-def test_parquet_has_prompts_and_metadata(tmp_path: Path) -> None:
-    path = tmp_path / "p.parquet"
-    pq.write_table(pa.table({"prompt": ["a", "b"], "metadata": ['{"target": "x"}', None]}), path)
-    assert [p.metadata for p in read_prompts(path, "parquet", "s")] == [{"target": "x"}, {}]
-
-
-@pytest.mark.parametrize(
-    ("data", "file_format", "message"),
-    [
-        ("a\n\nb\n", "lines", "line 2: empty line"),
-        ("a\n   \n", "lines", "line 2: empty line"),
-        ("", "lines", "has no prompts"),
-        (b"a\nb\xff\n", "lines", "line 2: not UTF-8 (byte 3 is 0xff)"),
-        ('a\nsign ""\n', "lines", "line 2: the quoted text is empty"),
-        ('sign "  "\n', "lines", "line 1: the quoted text is empty"),
-        ("{broken\n", "geneval", "line 1: not JSON"),
-        ("[1]\n", "geneval", "line 1: expected a JSON object, got list"),
-        ('{"include": [{"class": "cat", "count": 1}]}\n', "geneval", "line 1: GenEval metadata has no `prompt`"),
-        ('{"prompt": "x"}\n', "geneval", "line 1: GenEval metadata needs `include`"),
-        ('{"prompt": "x", "include": []}\n', "geneval", "line 1: GenEval metadata needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "needs `include`"),
-        ("no parquet", "parquet", "not a Parquet file"),
-    ],
-)
-def test_a_broken_file_is_one_line_that_names_it(
-    tmp_path: Path, data: bytes | str, file_format: PromptFormat, message: str
-) -> None:
-    path = write(tmp_path / "prompts.file", data)
-    with pytest.raises(UserError) as caught:
-        read_prompts(path, file_format, "s")
-    assert message in str(caught.value)
-    assert "prompts.file" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"text": ["a"]}, "no column `prompt`, only text"),
-        ({"prompt": ["a", ""]}, "row 2: empty prompt"),
-        ({"prompt": ["a"], "metadata": ["{"]}, "row 1: metadata is not JSON"),
-        ({"prompt": ["a"], "metadata": ["[]"]}, "row 1: metadata must be a JSON object, got list"),
-    ],
-)
-def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[str]], message: str) -> None:
-    path = tmp_path / "p.parquet"
-    pq.write_table(pa.table(columns), path)
-    with pytest.raises(UserError, match=r"p\.parquet") as caught:
-        read_prompts(path, "parquet", "s")
-    assert message in str(caught.value)
-
-
-def test_quotes_that_do_not_pair_are_no_quoted_text(tmp_path: Path) -> None:
-    path = write(tmp_path / "p.txt", 'a 5" pipe and "A" beside "B"\n')
-    assert len(read_prompts(path, "lines", "s")) == 1
+def test_what_is_wrong_names_the_source_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.txt", "a\n\n\n")
+    with pytest.raises(UserError, match=r"prompt source s: .*p\.txt, line 2: empty line.*; prompt source s: .*line 3"):
+        read_prompts(path, "lines", "s")
 
 
 def test_every_unreadable_source_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from deploy import cli, errors
 from deploy.paths import ROOT
 from learner.errors import UserError
 
-COMMANDS = ("train", "check", "eval", "generate", "status", "serve-reward")
+COMMANDS = ("train", "check", "data", "eval", "generate", "status", "serve-reward")
 
 
 def test_help_is_quick_and_names_every_command() -> None:

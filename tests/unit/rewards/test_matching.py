@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.matching import MatchRule, edit_distance, match, published_match, quoted_text, strict_match, text_target
+from rewards.matching import (
+    MatchRule,
+    Quoting,
+    edit_distance,
+    match,
+    published_match,
+    quoted_text,
+    quoting,
+    strict_match,
+    text_target,
+)
 
 words = st.text(alphabet="abc ", min_size=0, max_size=8)
 targets = words.filter(lambda text: bool(text.strip()))
@@ -32,6 +42,29 @@ targets = words.filter(lambda text: bool(text.strip()))
 def test_quoted_text(prompt: str, expected: str | None) -> None:
     """FAULTS 9, 10: the first pair of straight double quotes, and nothing else."""
     assert quoted_text(prompt) == expected
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("a sign", "none"),
+        ("it's 'single'", "none"),
+        ('says "A"', "one"),
+        ('says "A" and 5" wide', "one"),
+        ('says "A" and "B"', "several"),
+        ('a lone " quote', "lone"),
+        ('a lone " beside “curly”', "lone"),
+        ('empty "" quotes', "empty"),
+        ('empty "" then "B"', "empty"),
+        ("says “A”", "curly"),
+        ("says „A‟", "curly"),
+        ('says "A" beside “B”', "one"),
+    ],
+)
+def test_quoting(prompt: str, expected: Quoting) -> None:
+    """The written rules of docs/prompts.md, by name; a target exists for `one` and `several` only."""
+    assert quoting(prompt) == expected
+    assert (quoted_text(prompt) is not None) == (expected in ("one", "several"))
 
 
 def test_metadata_names_the_target() -> None:

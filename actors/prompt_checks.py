@@ -1,0 +1,76 @@
+"""Prompts against what the rewards need of them, before anything is drawn."""
+
+from collections.abc import Mapping, Sequence
+
+from actors import text_length
+from actors.prompt_files import capped
+from actors.prompts import Prompt, Split, file_of
+from actors.run_config import RunConfig
+from learner.errors import Problem
+from rewards import needs
+from rewards.config import RewardConfig
+
+Sources = Mapping[str, Sequence[Prompt]]
+"""Prompts by source."""
+
+
+def rewards_without_prompts(config: RunConfig, sources: Sources, kind: str) -> list[str]:
+    """One line for each reward that scores none of these prompts."""
+    return [
+        f"rewards.{name} applies to none of the {kind} prompts "
+        f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
+        for name, reward in config.rewards.items()
+        if not any(scored_by(reward, prompts) for prompts in sources.values())
+    ]
+
+
+def scored_by(reward: RewardConfig, prompts: Sequence[Prompt]) -> int:
+    """How many prompts a reward gives a score."""
+    return sum(needs.scores(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts)
+
+
+def bad_metadata(config: RunConfig, sources: Sources, split: Split) -> list[str]:
+    """Prompts whose metadata a reward's scorer would fail on, with file and line; the first few of each source."""
+    lines: list[str] = []
+    for name, reward in config.rewards.items():
+        check = needs.MetadataCheck(reward)
+        for source, prompts in sources.items():
+            entry = config.prompts.sources[source]
+            unit = "row" if entry.format == "parquet" else "line"
+            where = f"rewards.{name}: {file_of(entry, split)}"
+            found = [
+                f"{where}, {unit} {number}: {wrong}"
+                for number, prompt in enumerate(prompts, start=1)
+                if needs.scores(reward, source, prompt.text, prompt.metadata)
+                and (wrong := check(prompt.text, prompt.metadata))
+            ]
+            lines += capped(found, where)
+    return lines
+
+
+def prompt_warnings(config: RunConfig, train: Sources, held: Sources) -> tuple[Problem, ...]:
+    """What is odd about prompts that can all be used."""
+    counter = text_length.counter_of(config.policy.base)
+    splits = {"training": train, "held-out": held}
+    long = text_length.too_long(counter, splits)
+    missed = [line for kind, sources in splits.items() for line in unscored(config, sources, kind)]
+    return (
+        *(Problem("prompts.too_long", line) for line in [long] if line),
+        *(Problem("prompts.unscored", line) for line in missed),
+    )
+
+
+def unscored(config: RunConfig, sources: Sources, kind: str) -> list[str]:
+    """One line for each source that a reward names in `applies` and does not score in full."""
+    lines = []
+    for name, reward in config.rewards.items():
+        # `when` leaves prompts out on purpose.
+        for source in reward.applies or () if reward.when == "always" else ():
+            prompts = sources[source]
+            missed = len(prompts) - scored_by(reward, prompts)
+            if missed:
+                lines.append(
+                    f"rewards.{name} scores {len(prompts) - missed} of {len(prompts)} {kind} prompts of {source}: "
+                    f"{missed} carry nothing it looks for"
+                )
+    return lines
