@@ -76,9 +76,10 @@ def look(config: RunConfig, address: str | None, found: Found, examined: Examine
 
 def _is_news(problem: Problem, examined: Examined) -> bool:
     """Whether a problem of the files is one that the recipe's own faults do not explain."""
-    if any(f": {value} " in problem.text for value in examined.not_found):
+    if any(f": {Path(value)} " in problem.text or f": {value} " in problem.text for value in examined.not_found):
         return False
-    return examined.exact or problem.code not in ("prompts.too_few", "rewards.no_prompts")
+    settled = examined.exact and not any(known.code == "recipe.combination" for known in examined.problems)
+    return settled or problem.code not in ("prompts.too_few", "rewards.no_prompts")
 
 
 def _start(config: RunConfig, found: Found) -> None:

@@ -1,11 +1,10 @@
 """Files that a recipe names and nobody can use: one line each, exit code 2, nothing written."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deploy_helpers import GENEVAL_LINE, Marble, edited, problem, tree
+from deploy_helpers import GENEVAL_LINE, Marble, edited, problem
 
 from actors.run_config import RunConfig
 
@@ -38,11 +37,22 @@ def _too_few(folder: Path) -> None:
 # What was done to the files -> what the one line must say.
 HARMS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "empty line": (_append("general_train.txt", b"\na thing\n"), ("general_train.txt", "line 9", "empty")),
-    "held-out empty line": (_append("general_heldout.txt", b"\n\n"), ("general_heldout.txt", "line 9", "empty")),
+    "held-out empty line": (_append("general_heldout.txt", b"\n"), ("general_heldout.txt", "line 9", "empty")),
     "not UTF-8": (_append("general_train.txt", b"caf\xe9\n"), ("general_train.txt", "line 9", "not UTF-8", "0xe9")),
     "no metadata": (_append("geneval_train.jsonl", b'{"prompt": "a"}\n'), ("geneval_train.jsonl", "line 9", "include")),
     "no prompt": (_append("geneval_train.jsonl", b'{"include": []}\n'), ("geneval_train.jsonl", "line 9", "prompt")),
     "not JSON": (_append("geneval_train.jsonl", b"a thing\n"), ("geneval_train.jsonl", "line 9", "not JSON")),
+    "negative count": (
+        _append("geneval_train.jsonl", b'{"prompt": "a", "include": [{"class": "circle", "count": -1}]}\n'),
+        ("geneval_train.jsonl", "line 9", "include[0].count", "got -1"),
+    ),
+    "position out of range": (
+        _append(
+            "geneval_train.jsonl",
+            b'{"prompt": "a", "include": [{"class": "circle", "count": 1, "position": ["left of", 4]}]}\n',
+        ),
+        ("geneval_train.jsonl", "line 9", "include[0].position", "earlier clause", "got 4"),
+    ),
     "empty quotes": (_quotes, ("general_train.txt", "line 1", "quoted text is empty")),
     "too few prompts": (_too_few, ("geneval", "1 training prompts", "draws 2")),
     "no model index": (_no_index, ("policy.base", "model_index.json")),
@@ -72,61 +82,6 @@ def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: P
     assert "training" in lines[0]
     assert "held-out" in lines[1]
     assert not list(workdir.iterdir())
-
-
-@pytest.fixture
-def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand-in for the cluster: nothing is there."""
-    from actors import local_ray
-    from actors.preflight import PreflightError
-    from deploy import checking
-
-    @contextmanager
-    def connected(config: RunConfig, address: str | None) -> Iterator[None]:
-        yield
-
-    def nothing(config: RunConfig) -> None:
-        raise PreflightError(["not enough CPU: asked 1, available is 0"])
-
-    monkeypatch.setattr(local_ray, "connected", connected)
-    monkeypatch.setattr(checking, "check_cluster", nothing)
-
-
-def test_check_lists_every_problem_at_once(recipe_file: Path, workdir: Path, marble: Marble, no_ray: None) -> None:
-    for name in ("empty line", "no metadata", "no model index"):
-        HARMS[name][0](recipe_file.parent)
-    before = tree(workdir.parent)
-    lines = problem(marble("check", recipe_file), count=4)
-    assert ["general_train" in lines[0], "geneval_train" in lines[1], "policy.base" in lines[2], "CPU" in lines[3]] == [
-        True
-    ] * 4
-    assert tree(workdir.parent) == before
-
-
-def test_check_as_json(recipe_file: Path, workdir: Path, marble: Marble, no_ray: None) -> None:
-    import json
-
-    ran = marble("check", recipe_file, "--json")
-    assert ran.code == 2
-    data = json.loads(ran.out)
-    assert data["ok"] is False
-    assert data["problems"] == ["not enough CPU: asked 1, available is 0"]
-    assert [role["role"] for role in data["asked"]] == [
-        "rollout",
-        "reward.align",
-        "reward.geneval",
-        "harmonizer",
-        "learner",
-    ]
-
-
-def test_check_of_a_recipe_that_does_not_load(recipe_file: Path, marble: Marble) -> None:
-    """The same lines as train's, and in JSON too."""
-    import json
-
-    ran = marble("check", recipe_file, "--set", "learner.lrr=1", "--set", "eval.evry=1", "--json")
-    assert (ran.code, len(ran.lines)) == (2, 2)
-    assert [line.removeprefix("error: ") for line in ran.lines] == json.loads(ran.out)["problems"]
 
 
 BAD_EVALS = {

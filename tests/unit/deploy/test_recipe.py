@@ -1,5 +1,6 @@
 """Recipes: overrides, what is refused and how it is said, paths, and the way back to YAML."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -123,7 +124,7 @@ REFUSED = {
     "eval.evry=3": ("nearest valid key is eval.every",),
     "learner.seed=3": ("nearest valid key is run.seed",),
     "learner.advantage.stdd=batch": ("nearest valid key is learner.advantage.std",),
-    "rewards.align.args.kindd=x": ("nearest valid key is rewards.align.args.kind",),
+    "rewards.align.args.chekpoint=x": ("nearest valid key is rewards.align.args.checkpoint",),
     "rewards.align.scorerr=x": ("nearest valid key is rewards.align.scorer",),
     "zzz=1": ("unknown key, got 1; valid keys here are run, policy",),
     "learner.lr=abc": ('learner.lr: should be a valid number, got "abc"',),
@@ -279,14 +280,46 @@ def test_differences_name_keys_and_the_order_of_rewards(recipe_file: Path) -> No
     assert list(differences(one, swapped)) == [("rewards", ["align", "geneval"], ["geneval", "align"])]
 
 
+PHOTOS = {
+    "detector": "rewards.mask2former:Mask2FormerDetector",
+    "detector_args": {"checkpoint": "clip"},
+    "colors": "rewards.clip_colors:ClipColors",
+    "colors_args": {"checkpoint": "openai/clip-vit-large-patch14", "revision": "main"},
+}
+"""GenEval's arguments for photographs."""
+
+
+def test_checkpoints_of_genevals_parts_are_paths_or_hub_ids(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 29. What another detector calls a checkpoint may be anything."""
+    monkeypatch.chdir(recipe_file.parent)
+    args = load_recipe(recipe_file, [f"rewards.geneval.args={json.dumps(PHOTOS)}"]).config.rewards["geneval"].args
+    assert args["detector_args"]["checkpoint"] == str(recipe_file.parent / "clip")
+    assert args["detector_args"]["short_side"] == 800, "defaults are on record too"
+    assert args["colors_args"]["checkpoint"] == "openai/clip-vit-large-patch14"
+    foreign = {"detector": "some.module:Detector", "detector_args": {"checkpoint": "clip"}}
+    args = load_recipe(recipe_file, [f"rewards.geneval.args={json.dumps(foreign)}"]).config.rewards["geneval"].args
+    assert args["detector_args"] == {"checkpoint": "clip"}
+
+
+def test_keys_of_genevals_parts_are_checked(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 24."""
+    monkeypatch.chdir(recipe_file.parent)
+    sets = (f"rewards.geneval.args={json.dumps(PHOTOS)}", "rewards.geneval.args.detector_args.shortside=400")
+    (line,) = lines_of(recipe_file, *sets)
+    assert "rewards.geneval.args.detector_args.shortside: unknown key, got 400" in line
+    assert "the nearest valid key is rewards.geneval.args.detector_args.short_side" in line
+
+
 def test_every_path_field_is_a_field() -> None:
     """The list of path fields follows the models."""
     from deploy.paths import PATH_FIELDS
 
     data = strict_yaml.load(RECIPES / "tiny.yaml")
     data["rewards"] |= {"imagereward": {"scorer": "imagereward"}, "aesthetic": {"scorer": "aesthetic"}}
-    reward_with = {"tokenizer": "imagereward", "head": "aesthetic"}
+    data["rewards"]["photos"] = {"scorer": "geneval", "args": PHOTOS}
+    reward_with = {"tokenizer": "imagereward", "head": "aesthetic", "detector_args": "photos", "colors_args": "photos"}
     for field in PATH_FIELDS:
-        names = {"prompts": "ocr", "rewards": reward_with.get(field.pattern[-1], "pickscore")}
+        reward = next((name for part, name in reward_with.items() if part in field.pattern), "pickscore")
+        names = {"prompts": "ocr", "rewards": reward}
         path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
         assert schema.annotations_at(Config, path, data), path
