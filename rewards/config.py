@@ -7,9 +7,9 @@ recipe is loaded; those of a user's scorer are checked by its own constructor.
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from rewards.scorer_args import (
     Address,
@@ -43,16 +43,25 @@ class OcrArgs(_Model):
     upsample: int | None = Field(default=None, ge=32, le=2000)
     """Pixels: smaller images are enlarged (bicubic) until their shorter side has this many; None leaves them. The cost
     grows with it: 64-pixel signs are read as well at 128 as at 256, in half the time."""
-    engine: Literal["rapidocr"] = "rapidocr"
-    """Which reader stands behind the scorer."""
+    engine: Literal["rapidocr", "paddleocr"] = "rapidocr"
+    """Which reader stands behind the scorer. paddleocr (2.7 or later) is not among our packages."""
+    engine_args: dict[str, Any] = Field(default_factory=dict)
+    """paddleocr only: further arguments of its constructor, such as model folders; they win over ours."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Where onnxruntime runs; `cuda` needs onnxruntime-gpu and fails without it."""
+    """Where the engine runs; `cuda` needs onnxruntime-gpu or paddlepaddle-gpu and fails without it."""
     num_threads: int = Field(default=1, ge=1)
-    """Intra-op threads of each onnxruntime session."""
+    """Intra-op threads of the engine."""
     min_confidence: float = Field(default=0.5, ge=0.0, le=1.0)
     """Lines read with less confidence are dropped; 0.5 is PP-OCR's own default."""
     line_width: int = Field(default=320, ge=48, le=3200)
-    """Pixels at 48 pixels height: lines are padded to this width at least. Less is faster on short texts."""
+    """rapidocr only. Pixels at 48 pixels height: lines are padded to this width at least. Less is faster on short
+    texts."""
+
+    @model_validator(mode="after")
+    def _args_are_the_engines(self) -> Self:
+        if self.engine == "rapidocr" and self.engine_args:
+            raise ValueError(f"engine_args belong to engine paddleocr, got {', '.join(self.engine_args)} for rapidocr")
+        return self
 
 
 class Mask2FormerArgs(_Model):

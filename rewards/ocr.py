@@ -11,9 +11,11 @@ from rewards.contract import Metadata, RewardResult
 from rewards.images import check_batch, upsample
 from rewards.known import KNOWN_TEXT, known_image
 from rewards.matching import MatchRule, match, normalized, text_target
+from rewards.paddle_reader import PaddleOcrReader
 from rewards.results import Cell, collect, describe
 from rewards.text_reader import RapidOcrReader, TextReader, reading_order
 
+_READERS = {"rapidocr": RapidOcrReader, "paddleocr": PaddleOcrReader}
 _WARM_UP_SIDE = 256
 """Pixels; large enough for the warm-up's text to be read beyond doubt."""
 
@@ -38,7 +40,7 @@ class OcrScorer:
             RuntimeError: the known text was read wrong.
         """
         self.args = args
-        self._reader = reader if reader is not None else RapidOcrReader(args)
+        self._reader = reader if reader is not None else _READERS[args.engine](args)
         # OCR engines keep per-call state; two threads on one instance mix up their results.
         self._lock = threading.Lock()
         self.warm_up()
