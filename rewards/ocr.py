@@ -1,7 +1,7 @@
 """OCR reward: is the text that the prompt quotes legible in the image?"""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from rewards.paddle_reader import PaddleOcrReader
 from rewards.results import Cell, collect, describe
 from rewards.text_reader import RapidOcrReader, TextReader, reading_order
 
-_READERS = {"rapidocr": RapidOcrReader, "paddleocr": PaddleOcrReader}
+_READERS: Mapping[str, Callable[[OcrArgs], TextReader]] = {"rapidocr": RapidOcrReader, "paddleocr": PaddleOcrReader}
 _WARM_UP_SIDE = 256
 """Pixels; large enough for the warm-up's text to be read beyond doubt."""
 
