@@ -29,8 +29,8 @@ def folder_of(name: str, revision: str | None, patterns: Sequence[str] = MODEL_F
         raise ValueError(f"no checkpoint folder {name!r}, and it is not a hub id owner/name either")
     if revision is None:
         raise ValueError(
-            f"{name!r} is no local folder, and as a hub id it needs a revision: a commit, so that scores stay what they "
-            "are, or main"
+            f"{name!r} is no local folder, and as a hub id it needs a revision: a commit, so that scores stay what "
+            "they are, or main"
         )
     from huggingface_hub import snapshot_download
 
