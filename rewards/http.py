@@ -5,7 +5,6 @@ Whatever goes wrong on the way is a failed cell with the address and the reason,
 Letters: N samples in the batch.
 """
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from rewards.config import HttpArgs
 from rewards.contract import Metadata, RewardResult
-from rewards.http_call import Call, CallError, UnreachableError, send
+from rewards.http_call import Call, CallError, UnreachableError, read_token, send
 from rewards.images import check_batch
 from rewards.results import Cell, collect, from_scores
 from rewards.retrying import Backoff
@@ -40,7 +39,7 @@ class HttpScorer:
                 args want; or the token's variable is not set.
         """
         self.args = args
-        token = _read_token(args.token_env)
+        token = read_token(args.token_env)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.info = self._ask_info()
         if args.reward is not None and self.info.reward != args.reward:
@@ -105,15 +104,3 @@ class HttpScorer:
     def _call(self, method: str, url: str, limit_s: float, parts: Sequence[Part] = ()) -> Call:
         backoff = Backoff(retries=self.args.retries)
         return Call(method, url, limit_s, self.args.connect_timeout_s, backoff, self._headers, parts)
-
-
-def _read_token(variable: str | None) -> str | None:
-    """The secret itself stands in no recipe, log or ledger."""
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token:
-        raise ValueError(f"token_env: the environment variable {variable} is not set where the scorer runs")
-    if not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"token_env: the environment variable {variable} holds what no HTTP header can carry")
-    return token

@@ -5,6 +5,7 @@ The limit here is for the whole exchange, tries and waits included.
 """
 
 import asyncio
+import os
 import random
 import ssl
 from collections.abc import Sequence
@@ -46,6 +47,9 @@ class Call:
     backoff: Backoff
     headers: dict[str, str] = field(default_factory=dict, repr=False)  # they may hold a token
     parts: Sequence[Part] = field(default=(), repr=False)
+    """Of a form ..."""
+    json: bytes | None = field(default=None, repr=False)
+    """... or a JSON document."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,22 @@ def send(call: Call) -> bytes:
     # A notebook or an async actor has a loop of its own in this thread, and there can be no second one.
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(asyncio.run, _Exchange(call).run()).result()
+
+
+def read_token(variable: str | None) -> str | None:
+    """What an environment variable holds: a secret itself stands in no recipe, log or ledger.
+
+    Raises:
+        ValueError: it is not set where the scorer runs, or holds what no header can carry.
+    """
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token:
+        raise ValueError(f"token_env: the environment variable {variable} is not set where the scorer runs")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ValueError(f"token_env: the environment variable {variable} holds what no HTTP header can carry")
+    return token
 
 
 class _Exchange:
@@ -123,9 +143,11 @@ class _Exchange:
     async def _try(self, client: httpx2.AsyncClient) -> bytes | _Refusal:
         call = self._call
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", **call.headers}
+        if call.json is not None:
+            headers["Content-Type"] = "application/json"
         try:
             async with client.stream(
-                call.method, call.url, headers=headers, files=list(call.parts) or None
+                call.method, call.url, headers=headers, files=list(call.parts) or None, content=call.json
             ) as response:
                 return await _judged(response)
         except httpx2.InvalidURL as error:

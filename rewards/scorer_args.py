@@ -81,7 +81,7 @@ class PickscoreArgs(ClipArgs):
     revision: str | None = "a4e4367c6dfa7288a00c550414478f865b875800"
     """Commit or tag of a hub checkpoint."""
     processor: str | None = _LAION_CLIP
-    """Folder or hub id of tokenizer and image preprocessing; PickScore_v1 is published without."""
+    """Folder or hub id of tokenizer and image preprocessing; the published code takes the base model's."""
     processor_revision: str | None = _LAION_CLIP_REVISION
     """Commit or tag of a hub processor."""
     scale: Literal["training", "published"] = "training"

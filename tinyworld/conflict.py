@@ -25,9 +25,9 @@ from learner.config import AdvantageConfig, LoraConfig, PolicyConfig, SamplingCo
 from learner.noise import generator, sample_seed
 from learner.policy import Policy
 from learner.types import RolloutTask
-from rewards.clip import ClipScorer
-from rewards.config import ClipArgs
+from rewards.config import RewardConfig
 from rewards.contract import RewardResult, State
+from rewards.registry import build_scorer
 from tinyworld.base import STEPS, geneval_scorer, ocr_scorer, read_prompts
 from tinyworld.pipeline import WEIGHTS
 from tinyworld.scene import SIZE, SOURCES
@@ -56,8 +56,10 @@ class Batch:
 
 def scorers() -> dict[str, Score]:
     """The five rewards of the tiny world by name."""
-    kinds: tuple[Any, ...] = ("pickscore", "hpsv2", "clipscore")
-    clips: dict[str, Score] = {k: ClipScorer(ClipArgs(checkpoint=str(WEIGHTS / k), kind=k)) for k in kinds}
+    clips: dict[str, Score] = {
+        name: build_scorer(name, RewardConfig(scorer=name, args={"checkpoint": str(WEIGHTS / name)}))
+        for name in ("pickscore", "hpsv2", "clipscore")
+    }
     return {**clips, "ocr": ocr_scorer(), "geneval": geneval_scorer()}
 
 

@@ -141,7 +141,7 @@ def test_preprocessing_inside_a_whole_processor(folder: Path) -> None:
 
 
 def test_processor_from_elsewhere(folder: Path, clip_folder: Path) -> None:
-    """PickScore_v1 carries neither tokenizer nor preprocessing."""
+    """PickScore's published code takes tokenizer and preprocessing of the base model."""
     for name in ("preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"):
         (folder / name).unlink()
     both = ClipArgs(checkpoint=str(folder), processor=str(clip_folder))
