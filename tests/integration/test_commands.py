@@ -187,15 +187,19 @@ def test_check_finds_nothing_wrong_or_everything(place: Path) -> None:
     data = json.loads(good.stdout)
     assert data["ok"]
     assert {actor["name"] for actor in data["actors"]} == {"rollout-0", "reward.red-0", "reward.blue-0"}
-    broken = marble(
-        place, "check", "recipe.yaml", "--set", "rewards.red.args={index: 9}", "--set", "rewards.blue.args={x: 1}"
-    )
+    sets = ("--set", "rewards.red.args={index: 9}", "--set", "rewards.blue.args={x: 1}")
+    broken = marble(place, "check", "recipe.yaml", *sets, "--json")
     assert broken.returncode == 2
-    lines = broken.stderr.splitlines()
-    errors = [line for line in lines if line.startswith("error: ")]
-    assert len(errors) == 2
-    assert any("red" in line for line in errors)
-    assert any("blue" in line for line in errors)
+    problems = json.loads(broken.stdout)["problems"]
+    assert [problem["code"] for problem in problems] == ["rewards.start"] * 2
+    assert any("red" in problem["text"] for problem in problems)
+    assert any("blue" in problem["text"] for problem in problems)
+    # What is left of a recipe that does not load is held against the cluster too.
+    sets = ("--set", "eval.evry=1", "--set", "actors.rollout.num_gpus=99")
+    impossible = marble(place, "check", "recipe.yaml", *sets, "--json")
+    assert impossible.returncode == 2
+    codes = [problem["code"] for problem in json.loads(impossible.stdout)["problems"]]
+    assert codes == ["recipe.unknown_key", "cluster.resources"]
     wait_for_no_orphans(place)
 
 

@@ -20,6 +20,17 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def mask2former_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved tiny random Mask2Former checkpoint; read only."""
+    import torch
+
+    from tests.unit.rewards.tiny_mask2former import SEED, save_tiny_mask2former
+
+    torch.set_num_threads(1)
+    return save_tiny_mask2former(tmp_path_factory.mktemp("mask2former") / "checkpoint", SEED)
+
+
+@pytest.fixture(scope="session")
 def ocr_strict() -> OcrScorer:
     """A real reader under the strict rule."""
     return OcrScorer(OcrArgs(match="strict"))

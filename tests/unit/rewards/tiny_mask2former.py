@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 SIDE = 64
+SEED = 3
+"""Of the one that the tests share."""
 NUM_QUERIES = 12
 
 # fmt: off
