@@ -81,6 +81,13 @@ def tiny_model(seed: int) -> Any:
     return model
 
 
+def position_index() -> torch.Tensor:
+    """Swin's constant [49, 49]: which entry of the bias table belongs to each pair of places in a 7 x 7 window."""
+    places = torch.cartesian_prod(torch.arange(7), torch.arange(7))
+    offsets = places[:, None] - places[None, :] + 6
+    return offsets[..., 0] * 13 + offsets[..., 1]
+
+
 def save_tiny_mask2former(folder: Path, seed: int) -> Path:
     """Save the model, its labels and its preprocessing as the published checkpoint has them."""
     from rewards.checkpoint import quiet_transformers
@@ -91,7 +98,7 @@ def save_tiny_mask2former(folder: Path, seed: int) -> Path:
     path = folder / "model.safetensors"
     tensors = {key: value for key, value in load_file(path).items() if ".swin.layernorm." not in key}
     indices = {
-        key.replace("bias_table", "index"): torch.zeros(49, 49, dtype=torch.int64)
+        key.replace("bias_table", "index"): position_index()
         for key in tensors
         if key.endswith("relative_position_bias_table")
     }
