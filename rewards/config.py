@@ -81,8 +81,8 @@ class Mask2FormerArgs(_Model):
     """Pixels the network sees: images are scaled until their shorter side has this many ..."""
     long_side: int = Field(default=1333, ge=32)
     """... or their longer side this many, if that is smaller. 800 and 1333 are the published numbers."""
-    min_confidence: float = Field(default=0.3, ge=0.0, lt=1.0)
-    """Instances that are not surer are not handed on; GenEval's rules never look below 0.3."""
+    min_confidence: float = Field(default=0.3, ge=0.0, le=0.3)
+    """Instances that are not surer are not handed on; GenEval's rules look at all above 0.3 and at none below."""
 
 
 class ClipColorsArgs(_Model):

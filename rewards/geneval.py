@@ -19,6 +19,7 @@ from rewards.detection import ColorClassifier, Detection, Detector
 from rewards.dotted import load_dotted
 from rewards.geneval_metadata import parse_spec
 from rewards.images import check_batch
+from rewards.known import known_image
 from rewards.results import Cell, collect, describe
 
 Figure = Literal["graded", "strict", "correct"]
@@ -62,15 +63,21 @@ class GenevalScorer:
     ) -> None:
         """Build detector and colour classifier from the dotted paths of args, unless they are given.
 
+        The classifier names one colour here: no image of a self-test need have an object that it would be asked about.
+
         Raises:
             ValueError: a path leads nowhere.
             TypeError: what stands there does not keep the protocol.
+            RuntimeError: the classifier named none of its colours.
+            Exception: whatever the classifier itself raises.
         """
         self.args = args
         self._detector: Detector = detector or _build(args.detector, args.detector_args, Detector)
         self._classifier: ColorClassifier | None = colors
         if colors is None and args.colors is not None:
             self._classifier = _build(args.colors, args.colors_args, ColorClassifier)
+        if self._classifier is not None:
+            _try_colors(self._classifier, self._detector.classes[0])
         self._lock = threading.Lock()
 
     @property
@@ -170,6 +177,16 @@ class _ColorsOfImage:
                 raise ValueError(f"the colour classifier named {len(colors)} colours for {len(objects)} objects")
             self._known[key] = colors
         return self._known[key]
+
+
+def _try_colors(classifier: ColorClassifier, class_name: str) -> None:
+    side = 64
+    whole = Detection(class_name, 1.0, (0.0, 0.0, float(side), float(side)))
+    named = list(classifier(known_image(side), [whole]))
+    if len(named) != 1 or named[0] not in classifier.colors:
+        raise RuntimeError(
+            f"the colour classifier named {named} for one object; it knows {', '.join(classifier.colors)}"
+        )
 
 
 def _check_detections(detections: Sequence[Detection]) -> None:

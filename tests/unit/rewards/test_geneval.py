@@ -42,6 +42,7 @@ def test_clip_reaches_the_score() -> None:
 def test_all_three_figures_from_one_detection() -> None:
     detector, classifier = PixelDetector(), RedClassifier()
     geneval = GenevalScorer(GenevalArgs(detector=f"{FAKES}:PixelDetector"), detector, classifier)
+    classifier.calls = 0  # it has named a colour at the start
     outcomes = geneval.evaluate(painted(1, 2), prompts(2), [BLUE_DOG, RED_DOG])
     assert [o.figures for o in outcomes] == [GenevalFigures(0.5, False, False), GenevalFigures(0.0, False, True)]
     assert detector.batch_sizes == [2]
@@ -121,12 +122,32 @@ def test_a_detector_that_answers_for_another_number() -> None:
 def test_a_classifier_that_answers_for_another_number() -> None:
     class Short(RedClassifier):
         def __call__(self, image_HWC: Any, detections: Any) -> list[str]:
-            return []
+            return ["red"] * (len(detections) if image_HWC.shape[0] == 64 else 0)
 
     geneval = GenevalScorer(GenevalArgs(detector=f"{FAKES}:PixelDetector"), PixelDetector(), Short())
     result = geneval(painted(1), prompts(1), [RED_DOG])
     assert result.states.tolist() == [State.FAILED]
     assert "0 colours for 1 objects" in result.reasons[0]
+
+
+def test_a_classifier_that_is_broken_does_not_start() -> None:
+    """FAULTS 12: no self-test image need have an object whose colour would be asked for."""
+
+    class Broken(RedClassifier):
+        answer: Any = None
+
+        def __call__(self, image_HWC: Any, detections: Any) -> list[str]:
+            if self.answer is None:
+                raise OSError("no weights")
+            return self.answer
+
+    for answer, message in ((["mauve"], r"named \['mauve'\] .* knows red, blue"), ([], r"named \[\] for one object")):
+        Broken.answer = answer
+        with pytest.raises(RuntimeError, match=message):
+            GenevalScorer(GenevalArgs(detector=f"{FAKES}:PixelDetector"), PixelDetector(), Broken())
+    Broken.answer = None
+    with pytest.raises(OSError, match="no weights"):
+        GenevalScorer(GenevalArgs(detector=f"{FAKES}:PixelDetector"), PixelDetector(), Broken())
 
 
 def test_no_classifier_fails_the_prompts_that_need_one() -> None:

@@ -288,6 +288,8 @@ def test_arguments_are_checked_and_filled_in_when_the_recipe_is_loaded() -> None
     args = GenevalArgs(detector=DETECTOR, detector_args={"checkpoint": "x/y"})
     assert args.detector_args["short_side"] == 800
     assert args.detector_args["long_side"] == 1333
+    with pytest.raises(ValueError, match=r"detector_args\.min_confidence"):  # it would hide what the rules look at
+        GenevalArgs(detector=DETECTOR, detector_args={"checkpoint": "x/y", "min_confidence": 0.5})
     with pytest.raises(ValueError, match=r"detector_args\.chekpoint"):
         GenevalArgs(detector=DETECTOR, detector_args={"chekpoint": "x/y"})
     with pytest.raises(ValueError, match=r"detector_args\.checkpoint"):
