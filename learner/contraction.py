@@ -40,7 +40,8 @@ class Contraction:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Tap the layers: graphs built inside can be given to :meth:`add`, which must be called inside too."""
-        handles = [layer.register_forward_hook(self._hook(index)) for index, layer in enumerate(self._layers)]
+        handles = [layer.register_forward_pre_hook(_as_kept) for layer in self._layers]
+        handles += [layer.register_forward_hook(self._hook(index)) for index, layer in enumerate(self._layers)]
         try:
             yield
         finally:
@@ -83,7 +84,7 @@ class Contraction:
         if len(x) != num_cells or len(delta) != num_cells:
             raise ValueError(f"layer {index} saw {len(x)} rows, but there are {num_cells} cells")
         x_MLi, delta_MLo = (tensor.reshape(num_cells, -1, tensor.shape[-1]) for tensor in (x, delta))
-        each_MP = torch.bmm(delta_MLo.mT, x_MLi.to(delta.dtype)).float().flatten(1)
+        each_MP = torch.bmm(delta_MLo.mT, x_MLi).float().flatten(1)
         # One sum tells: whatever is not finite stays so in it.
         broken_M = ~torch.isfinite(each_MP.sum(1))
         self._broken_M |= broken_M
@@ -98,6 +99,17 @@ class Contraction:
             return _Tap.apply(output, inputs[0].detach(), self._anchor, self, index)
 
         return tapped
+
+
+def _as_kept(layer: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The input as the layer itself keeps it for its weight gradient, so that a tap keeps nothing more.
+
+    Of a slice of a larger tensor a layer keeps a copy, under autocast one in the lower precision. A tap on the input as
+    it came would hold the whole of the former too, or the latter's original.
+    """
+    (x,) = inputs
+    kind = x.device.type
+    return (x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x).contiguous()
 
 
 class _Tap(torch.autograd.Function):

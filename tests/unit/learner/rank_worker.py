@@ -100,10 +100,10 @@ def amortized(folder: Path, amortize: str, rank: int = 0, world_size: int = 1) -
     assert plan.weights is not None
     loss = learner._step._amortized(update, plan.weights).loss
     assert found[0].kl_P is not None
-    expected = combined(found[0].gradients_KP, plan.weights.coefficients_K, plan.weights.active_K)
     return {
         "solved": solved,
-        "expected": expected + learner.config.kl_beta * found[0].kl_P,
+        "expected": combined(found[0].gradients_KP, plan.weights.coefficients_K)
+        + learner.config.kl_beta * found[0].kl_P,
         "amortized": gradient(learner).clone(),
         "coefficients": (direction.coefficients_K.tolist(), plan.weights.coefficients_K.tolist()),
         "loss": (loss, float(found[0].losses_K.numpy() @ plan.weights.coefficients_K)),
