@@ -109,7 +109,9 @@ def _as_kept(layer: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     """
     (x,) = inputs
     kind = x.device.type
-    return (x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x).contiguous()
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        x = x.to(torch.get_autocast_dtype(kind))
+    return x.contiguous()
 
 
 class _Tap(torch.autograd.Function):
