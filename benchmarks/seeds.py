@@ -13,12 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
+
+def run_name(recipe: Path, seed: int) -> str:
+    """Name of one run and of its directory."""
+    return f"{recipe.stem}-seed{seed}"
 
 
-def command(recipe: Path, name: str, seed: int) -> list[str]:
+def command(recipe: Path, seed: int) -> list[str]:
     """What is run, and shown beside the table."""
-    return ["train", str(recipe), "--set", f"run.seed={seed}", "--set", f"run.name={name}"]
+    return ["train", str(recipe), "--set", f"run.seed={seed}", "--set", f"run.name={run_name(recipe, seed)}"]
 
 
 def trained(recipe: Path, seed: int, runs: Path) -> dict[str, Any]:
@@ -27,20 +30,20 @@ def trained(recipe: Path, seed: int, runs: Path) -> dict[str, Any]:
     Raises:
         subprocess.CalledProcessError: the run failed; its own message stands above.
     """
-    name = f"{yaml.safe_load(recipe.read_text())['run']['name']}-seed{seed}"
+    name = run_name(recipe, seed)
     summary = runs / name / "summary.json"
     if not summary.exists():
         resume = ["--resume"] if (runs / name / "checkpoints").is_dir() else []
-        line = [sys.executable, "-m", "deploy.cli", *command(recipe, name, seed), "--run-dir", str(runs / name)]
+        line = [sys.executable, "-m", "deploy.cli", *command(recipe, seed), "--run-dir", str(runs / name)]
         subprocess.run([*line, *resume], check=True)
     found: dict[str, Any] = json.loads(summary.read_text())
     return found
 
 
-def table(recipe: Path, name: str, found: dict[str, Any]) -> str:
+def table(recipe: Path, found: dict[str, Any]) -> str:
     """Markdown of one run."""
     lines = [
-        f"`marble {' '.join(command(recipe, name, found['seed']))}`: {found['iterations']} iterations, "
+        f"`marble {' '.join(command(recipe, found['seed']))}`: {found['iterations']} iterations, "
         f"{found['seconds'] / 60:.1f} minutes",
         "",
         "| reward | prompts | before | after | difference | s.e. | difference / s.e. |",
@@ -64,8 +67,11 @@ def main() -> None:
     options = parser.parse_args()
     parts = []
     for seed in options.seeds:
-        found = trained(options.recipe, seed, options.runs)
-        parts.append(table(options.recipe, f"{options.recipe.stem}-seed{seed}", found))
+        try:
+            found = trained(options.recipe, seed, options.runs)
+        except subprocess.CalledProcessError as error:
+            sys.exit(error.returncode)
+        parts.append(table(options.recipe, found))
         print(parts[-1], flush=True)
     if options.markdown:
         line = f"python benchmarks/seeds.py {options.recipe} --seeds {' '.join(map(str, options.seeds))}"
