@@ -84,7 +84,8 @@ def show(found: dict[str, Any]) -> None:
     print(f"  learner waits {found['learner_wait_share']:.1%} of the time, {found['images_per_s']:.1f} images/s")
     print(f"  {found['controller_bytes'] / 1000:.1f} kB through the controller per iteration")
     steps = found["step_seconds"]
-    print(f"  amortised step {steps['amortized_median']:.2f} s, solving steps {steps['solving']} s")
+    solving = ", ".join(f"{seconds:.2f} s" for seconds in steps["solving"]) or "none among those counted"
+    print(f"  amortised step {steps['amortized_median']:.2f} s, solving steps {solving}")
     for actor in found["actors"]:
         print(
             f"  {actor['name']:<20}{actor['threads']} threads{actor['peak_memory_gib']:8.2f} GiB peak, "
