@@ -4,6 +4,7 @@ Letters: K rewards, N samples. Columns of one reward end in its name; NaN and nu
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from harmonizer.report import Solution
 from learner.types import IterationReport, StepRecord
 
 SAMPLES, STEPS = "samples", "steps"
+PART_NAME = re.compile(r"(?P<table>[a-z]+)-(?P<iteration>[0-9]{6,})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,10 @@ class Ledger:
 
     def truncate_after(self, iterations_done: int) -> None:
         """Drops the parts of iterations that a resumed run will do again."""
-        for path in self._folder.glob("*-*.parquet"):
-            if int(path.stem.rsplit("-", 1)[1]) >= iterations_done:
-                path.unlink()
+        for table in (SAMPLES, STEPS):
+            for iteration, path in _parts(self._folder, table):
+                if iteration >= iterations_done:
+                    path.unlink()
         for path in self._folder.glob(".*.tmp"):
             path.unlink()
 
@@ -66,8 +69,14 @@ class Ledger:
 
 def read_table(run_dir: Path, table: str) -> pa.Table:
     """All parts of `samples` or `steps`, in the order of iterations; columns some parts lack are null there."""
-    paths = sorted((run_dir / "ledger").glob(f"{table}-*.parquet"))
-    return pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
+    parts = [pq.read_table(path) for _, path in _parts(run_dir / "ledger", table)]
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _parts(folder: Path, table: str) -> list[tuple[int, Path]]:
+    """(iteration, path) of each part of a table, in order; files of other names are none."""
+    found = ((PART_NAME.fullmatch(path.name), path) for path in folder.glob("*.parquet"))
+    return sorted((int(name["iteration"]), path) for name, path in found if name and name["table"] == table)
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     share = config.actors.max_failed_share
     result = evaluation.evaluate(run.team, draw, iterations_done, which, share, run.stop.check, progress)
     evaluation.write_evaluation(order.run_dir, result)
-    run.metrics.evaluation(result, run.elapsed_s)
+    if iterations_done >= run.done:  # else its line of an earlier life stands where it belongs
+        run.metrics.evaluation(result, run.elapsed_s)
     order.listener.on_evaluation(result)
     return result
 

@@ -76,6 +76,21 @@ def test_row_5_a_resumed_run_drops_what_it_will_do_again_and_half_written_parts(
     assert not half.exists()
 
 
+def test_a_file_of_another_name_is_no_part_and_stays(tmp_path: Path) -> None:
+    """A user's copy beside the parts neither stops a resume nor shows in the table."""
+    ledger = Ledger(tmp_path, NAMES)
+    for iteration in range(2):
+        ledger.append(iteration, entry(iteration))
+    strangers = ["samples-backup.parquet", "samples-000001-old.parquet", "notes.parquet", "samples-²00000.parquet"]
+    for name in strangers:
+        (tmp_path / "ledger" / name).write_bytes(ledger.path(SAMPLES, 1).read_bytes())
+    assert read_table(tmp_path, SAMPLES).num_rows == 8
+    ledger.truncate_after(1)
+    assert read_table(tmp_path, SAMPLES).column("iteration").unique().to_pylist() == [0]
+    kept = {path.name for path in (tmp_path / "ledger").iterdir()}
+    assert kept == {*strangers, "samples-000000.parquet", "steps-000000.parquet"}
+
+
 def test_a_crash_in_the_middle_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(table: object, path: Path) -> None:
         Path(path).write_bytes(b"PAR1")
