@@ -79,7 +79,8 @@ class Keeper:
         problem = _state_problem(state, reward_names)
         if problem:
             raise CheckpointError(
-                f"cannot resume from {path}: {checkpoint.STATE} {problem}; without this checkpoint an older one is taken"
+                f"cannot resume from {path}: {checkpoint.STATE} {problem}; "
+                "without this checkpoint an older one is taken"
             )
         if state.get("prompts") != digest(prompts):
             raise CheckpointError(f"cannot resume from {path}: the prompt files have changed since")

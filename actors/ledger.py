@@ -1,6 +1,8 @@
 """The ledger: one row per sample and one per optimizer step, in Parquet parts, one of each per iteration.
 
-Letters: K rewards, N samples. Columns of one reward end in its name; NaN and null mean: not known.
+Letters: K rewards, N samples. NaN and null mean: not known. Columns of one reward are `<what>_<its name>`. No other
+column begins with a <what> and _, and no <what> with another one and _, so that no reward's name gives two columns one
+name.
 """
 
 import math
@@ -167,7 +169,7 @@ def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, 
     row.update(_per_reward("norm", solution.norms_K if solution else unknown_K, names))
     row.update(_per_reward("cosine", report.cosines_K if report else unknown_K, names))
     row.update(_per_reward("inner_product", report.inner_products_K if report else unknown_K, names))
-    row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else []
+    row["pairwise_cosines"] = report.cosine_KK.ravel().tolist() if report else []
     row["solver"], row["status"] = (report.solver, report.status) if report else ("", "")
     row["left"] = "; ".join(f"{name}: {why}" for name, why in report.left.items()) if report else ""
     row["kkt_gap"], row["worst_cosine"] = (report.kkt_gap, report.worst_cosine) if report else (math.nan, math.nan)

@@ -119,7 +119,7 @@ def _problem(event: Any) -> str:
     done, elapsed_s = event.get("done"), event.get("elapsed_s")
     if type(done) is not int:
         return f"`done` must be a count of iterations, got {done!r}"
-    if type(elapsed_s) not in (int, float) or not math.isfinite(elapsed_s):
+    if isinstance(elapsed_s, bool) or not isinstance(elapsed_s, int | float) or not math.isfinite(elapsed_s):
         return f"`elapsed_s` must be seconds, got {elapsed_s!r}"
     return ""
 

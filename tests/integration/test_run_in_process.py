@@ -67,7 +67,7 @@ def test_the_ledger_has_every_sample_and_step(straight: tuple[Path, RunSummary, 
     assert [row["step"] for row in steps] == list(range(6))
     solved = [row for row in steps if row["solved"]]
     assert [row["step"] for row in solved] == [0, 3]
-    assert all(row["cosine_red"] is not None and len(row["cosine_matrix"]) == 9 for row in solved)
+    assert all(row["cosine_red"] is not None and len(row["pairwise_cosines"]) == 9 for row in solved)
 
 
 def test_row_20_every_sample_has_noise_of_its_own(straight: tuple[Path, RunSummary, Recorder]) -> None:

@@ -251,7 +251,7 @@ def test_two_learner_ranks_give_the_same_first_images_and_gradients(
     one, two = rows[0][0], rows[1][0]
     for name in ("red", "dark", "contrast"):
         assert two[f"norm_{name}"] == pytest.approx(one[f"norm_{name}"], rel=1e-5)
-    np.testing.assert_allclose(two["cosine_matrix"], one["cosine_matrix"], atol=1e-5)
+    np.testing.assert_allclose(two["pairwise_cosines"], one["pairwise_cosines"], atol=1e-5)
     assert rows[1][1]["loss"] == pytest.approx(rows[0][1]["loss"], rel=1e-3)
 
 

@@ -148,6 +148,19 @@ def edit_index(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def edit_config(folder: Path, part: str, **changes: object) -> None:
+    path = folder / part / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_constant_that_older_checkpoints_store_is_no_fault(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = copied(tiny_folder, tmp_path)
+    file = folder / "text_encoder" / "model.safetensors"
+    positions = {"text_model.embeddings.position_ids": torch.arange(8)[None]}
+    save_file({**load_file(file), **positions}, file, metadata={"format": "pt"})
+    Policy.load(policy_config(folder), ())
+
+
 @pytest.mark.parametrize(
     ("breakage", "message"),
     [
@@ -168,6 +181,18 @@ def edit_index(folder: Path, **changes: object) -> None:
         ),
         (lambda f: drop_weight(f, "text_encoder_2", "model.safetensors"), "text_encoder_2 lacks 1 weights"),
         (lambda f: drop_weight(f, "vae", "diffusion_pytorch_model.safetensors"), "vae lacks 1 weights"),
+        (
+            lambda f: edit_config(f, "text_encoder", num_hidden_layers=1),
+            "text_encoder has 16 weights that its config.json",
+        ),
+        (
+            lambda f: edit_config(f, "transformer", num_layers=-1),
+            "transformer has .* place for, first transformer_blocks",
+        ),
+        (
+            lambda f: edit_config(f, "vae", layers_per_block=0),
+            "vae has .* weights that its config.json has no place for",
+        ),
         (lambda f: shutil.rmtree(f / "tokenizer"), "tokenizer has none of tokenizer.json, vocab.json"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
