@@ -60,7 +60,7 @@ def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     config, stage = order.config, "evaluation"
     if which == "ema":
         run.sync.push_eval(run.stop.check)
-    slot = slot_of(which, config.policy.init_lora)
+    slot = slot_of(which)
     draw = evaluation.make_draw(run.prompts.heldout, config.eval, config.eval_sampling, slot)
 
     def progress(drawn: int, cells_left: int) -> None:
@@ -75,9 +75,10 @@ def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     return result
 
 
-def slot_of(which: Which, init_lora: str | None) -> Slot | None:
-    """Which adapter an evaluation draws with: before training, the base, or the LoRA the run starts from."""
-    return None if which == "before" and init_lora is None else "eval"
+def slot_of(which: Which) -> Slot | None:
+    """Which adapter an evaluation draws with. Before training it is none, also for a run that starts from a LoRA: the
+    base is what every run, and `marble eval`, is held against."""
+    return None if which == "before" else "eval"
 
 
 def stopped(run: Run | None, signal_number: int) -> RunStopped:

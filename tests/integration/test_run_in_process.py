@@ -300,14 +300,19 @@ def test_resuming_from_nothing_and_starting_over_a_run_are_refused(model: Path, 
         Controller(config, tmp_path / "none", Recorder(), remote=InProcess(), spawn=InProcess().spawn).run()
 
 
-def test_a_run_that_starts_from_a_lora_is_compared_with_it(
+def test_a_run_that_starts_from_a_lora_is_compared_with_the_base(
     straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
 ) -> None:
-    """`before` is what the run starts from; the base would be another policy's score."""
+    """As `marble eval` compares it. The LoRA draws its first batch; it may be of a lower rank than the run's."""
     lora = straight[0] / "checkpoints/000006/lora"
     config = small_config(model, tmp_path, run={"iterations": 1})
-    policy = config.policy.model_copy(update={"init_lora": str(lora)})
+    policy = config.policy.model_copy(
+        update={"init_lora": str(lora), "lora": config.policy.lora.model_copy(update={"rank": 6})}
+    )
     summary, recorder, _ = run(config.model_copy(update={"policy": policy}), tmp_path / "run")
-    before = recorder.evaluations[0].per_prompt["red"]
-    np.testing.assert_allclose(before, straight[2].evaluations[-1].per_prompt["red"], atol=1e-6)
+    base = straight[2].evaluations[0]
+    for name, scores in recorder.evaluations[0].per_prompt.items():
+        np.testing.assert_array_equal(scores, base.per_prompt[name])
+    first, fresh = ([row["score_red"] for row in samples(folder)[:16]] for folder in (tmp_path / "run", straight[0]))
+    assert first != fresh, "drawn by the LoRA, not by the base"
     assert summary.iterations == 1
