@@ -55,8 +55,8 @@ class PolicyConfig(_Strict):
     """T5 tokens; without T5 diffusers appends that many zero tokens, and they change the image."""
     lora: LoraConfig = LoraConfig()
     init_lora: str | None = None
-    """Folder or file of a LoRA in diffusers' format to start from. Its alpha may be any, its rank at most lora.rank, its
-    layers some or all of lora.targets'; what it leaves open starts fresh, so that it first draws as it did."""
+    """Folder or file of a LoRA in diffusers' format to start from: of any alpha, a rank up to lora.rank, on some or all
+    of the layers that lora.targets names. The rest starts fresh, so that it first draws as it did."""
 
 
 class SamplingConfig(_Strict):

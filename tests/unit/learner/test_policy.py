@@ -254,7 +254,7 @@ def test_init_lora_is_where_every_adapter_starts(tiny_folder: Path, tmp_path: Pa
     ids=["lower rank", "other alpha", "some layers", "one layer"],
 )
 def test_init_lora_of_another_form_draws_as_it_did(lora: LoraConfig, tiny_folder: Path, tmp_path: Path) -> None:
-    """Held against the LoRA in an adapter of its own rank, alpha and layers; what it lacks can be trained all the same."""
+    """Held against the LoRA in an adapter of its own form; what it lacks can be trained all the same."""
     tensors = saved_lora(tmp_path, lora)
     own = Policy.load(policy_config(tiny_folder, lora=lora), ("default",), with_vae=False)
     adapters.write(own.transformer, "default", tensors)
