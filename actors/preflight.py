@@ -17,7 +17,7 @@ from actors.evaluation import heldout
 from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
 from learner.errors import UserError
-from rewards.registry import applicable
+from rewards.registry import can_score, need_of
 
 RESOURCES_WAIT_S = 20.0
 """For what a run that just ended has yet to give back; an impossible placement is an error within 30 s."""
@@ -62,10 +62,11 @@ def check_files(config: RunConfig) -> PromptSets:
     train, problems = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
     problems += more
+    evaluated = {name: prompts[: config.eval.prompts_per_source] for name, prompts in held.items()}
     if not problems:
         problems += shortages(train, config.prompts.groups_per_iteration)
         problems += rewards_without_prompts(config, train, "training")
-        problems += rewards_without_prompts(config, held, "held-out")
+        problems += rewards_without_prompts(config, evaluated, "held-out")
     problems += model_problems(config.policy.base)
     if problems:
         raise PreflightError(problems)
@@ -73,14 +74,16 @@ def check_files(config: RunConfig) -> PromptSets:
 
 
 def rewards_without_prompts(config: RunConfig, sources: Mapping[str, Sequence[Prompt]], kind: str) -> list[str]:
-    """One line for each reward that applies to none of these prompts."""
+    """One line for each reward that can score none of these prompts."""
     lines = []
     for name, reward in config.rewards.items():
         prompts = (prompt for prompts in sources.values() for prompt in prompts)
-        if not any(applicable(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts):
+        if not any(can_score(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts):
+            need = need_of(reward)
             lines.append(
                 f"rewards.{name} applies to none of the {kind} prompts "
-                f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
+                f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when}"
+                + (f"; scorer {reward.scorer} needs {need})" if need else ")")
             )
     return lines
 

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from actors.preflight import Asked, PreflightError, asked_by_role, check_files, model_problems, placement_problems
@@ -54,6 +56,75 @@ def test_a_reward_without_any_prompt_it_applies_to_is_named_with_its_conditions(
         "rewards.text applies to none of the training prompts (applies: signs; when: quoted)",
         "rewards.text applies to none of the held-out prompts (applies: signs; when: quoted)",
     )
+
+
+BUILT_IN: dict[str, Any] = {
+    "sign": {"scorer": "ocr", "applies": ["signs"]},
+    "objects": {"scorer": "geneval", "args": {"detector": "a:B"}, "applies": ["objects"]},
+}
+
+
+def built_in(tmp_path: Path, rewards: dict[str, Any], objects: str, file_format: str) -> RunConfig:
+    """A recipe with the shipped rewards and their default `when`; `objects` is the text of a file of that format."""
+    path = tmp_path / "objects.file"
+    path.write_text(objects)
+    files_of = {"plain": tmp_path / "plain.txt", "signs": tmp_path / "signs.txt", "objects": path}
+    sources = {name: {"train": str(file), "heldout": str(file)} for name, file in files_of.items()}
+    sources["objects"]["format"] = file_format
+    return files(tmp_path, rewards=BUILT_IN | rewards, prompts={"sources": sources, "groups_per_iteration": 3})
+
+
+OBJECT_LINE = '{"prompt": "a cat", "include": [{"class": "cat", "count": 1}]}\n'
+
+
+def test_shipped_rewards_with_prompts_that_carry_what_they_need(tmp_path: Path) -> None:
+    assert check_files(built_in(tmp_path, {}, OBJECT_LINE, "geneval")).heldout[-1].metadata["include"]
+
+
+def test_ocr_without_a_single_text_is_refused(tmp_path: Path) -> None:
+    config = built_in(tmp_path, {}, OBJECT_LINE, "geneval")
+    (tmp_path / "signs.txt").write_text("no quotes\nnone here\n")
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines[0] == (
+        "rewards.sign applies to none of the training prompts (applies: signs; when: always; "
+        "scorer ocr needs a text in straight double quotes, or `text` in its metadata)"
+    )
+    assert len(caught.value.lines) == 2
+
+
+def test_held_out_prompts_that_are_never_evaluated_do_not_count(tmp_path: Path) -> None:
+    config = built_in(tmp_path, {}, OBJECT_LINE, "geneval")
+    (tmp_path / "signs.txt").write_text('none here\na "X"\n')
+    check_files(config)
+    first_only = config.model_copy(update={"eval": config.eval.model_copy(update={"prompts_per_source": 1})})
+    with pytest.raises(PreflightError, match=r"^rewards\.sign applies to none of the held-out prompts"):
+        check_files(first_only)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "objects", "file_format"),
+    [
+        ({}, OBJECT_LINE, "lines"),
+        ({"objects": {**BUILT_IN["objects"], "applies": ["plain"]}}, OBJECT_LINE, "geneval"),
+    ],
+    ids=["a file of objects read as lines", "a source of plain lines"],
+)
+def test_geneval_without_metadata_is_refused(
+    tmp_path: Path, rewards: dict[str, Any], objects: str, file_format: str
+) -> None:
+    with pytest.raises(PreflightError, match=r"needs `include` in its metadata") as caught:
+        check_files(built_in(tmp_path, rewards, objects, file_format))
+    assert len(caught.value.lines) == 2
+
+
+@pytest.mark.parametrize("notes", [None, [None], [""], ["{}"], ['{"include": []}'], ['{"tag": "counting"}']])
+def test_geneval_on_parquet_without_metadata_is_refused(tmp_path: Path, notes: list[str | None] | None) -> None:
+    config = built_in(tmp_path, {}, "", "parquet")
+    table = {"prompt": ["a cat"]} | ({} if notes is None else {"metadata": pa.array(notes, pa.string())})
+    pq.write_table(pa.table(table), tmp_path / "objects.file")
+    with pytest.raises(PreflightError, match=r"rewards\.objects applies to none of the training prompts"):
+        check_files(config)
 
 
 def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:

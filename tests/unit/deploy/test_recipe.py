@@ -155,6 +155,9 @@ REFUSED = {
     "prompts.sources.general.train=none.txt": ("prompts.sources.general.train: no such file",),
     "rewards.align.args.checkpoint=./none": ("rewards.align.args.checkpoint: no such file",),
     "policy.resolution=65": ("policy.resolution: ", "got 65"),
+    "rewards.align.args.batch_size=true": ("rewards.align.args.batch_size: should be a valid integer, got true",),
+    "rewards.geneval.args.clip='off'": ('rewards.geneval.args.clip: should be a valid boolean, got "off"',),
+    "rewards.align.args.device=cuda": ("rewards.align.args.device is cuda", "set actors.pools.align.num_gpus"),
 }
 
 
@@ -184,6 +187,30 @@ def test_missing_sections_and_keys(recipe_file: Path) -> None:
         "prompts: is missing",
         "rewards: is missing",
     ]
+
+
+def test_a_scorer_computes_where_its_pool_is(recipe_file: Path) -> None:
+    """A reserved GPU is used, and config.yaml says so; a recipe that contradicts itself is refused."""
+    gpu = "actors.pools.align.num_gpus=0.25"
+    recipe = load_recipe(recipe_file, [gpu])
+    assert recipe.config.scorer("align").args["device"] == "cuda"
+    assert recipe.resolved["rewards"]["align"]["args"]["device"] == "cuda"
+    assert recipe.config.scorer("geneval") == recipe.config.rewards["geneval"], "its detector is anyone's"
+    plain = load_recipe(recipe_file)
+    assert plain.config.scorer("align").args.get("device") is None
+    assert plain.resolved["rewards"]["align"]["args"]["device"] == "cpu"
+    assert load_recipe(recipe_file, [gpu, "rewards.align.args.device='cuda:0'"]).config.scorer("align").args[
+        "device"
+    ] == ("cuda:0")
+    (line,) = lines_of(recipe_file, gpu, "rewards.align.args.device=cpu")
+    assert "rewards.align.args.device is cpu, but actors.pools.align.num_gpus reserves 0.25 of a GPU" in line
+
+
+def test_a_gpu_recipe_reads_back_the_same(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = load_recipe(recipe_file, ["actors.pools.align.num_gpus=1"])
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(recipe))
+    assert load_resolved(path).resolved == recipe.resolved
 
 
 def test_long_values_are_cut() -> None:
