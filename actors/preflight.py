@@ -4,7 +4,6 @@
 actor, where each scorer scores one known image and the base model is loaded.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from actors.evaluation import heldout
 from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
 from learner.errors import UserError
+from learner.model_folder import checkpoint_problems, folder_problems
 from rewards.registry import can_score, need_of
 
 RESOURCES_WAIT_S = 20.0
@@ -67,7 +67,7 @@ def check_files(config: RunConfig) -> PromptSets:
         problems += shortages(train, config.prompts.groups_per_iteration)
         problems += rewards_without_prompts(config, train, "training")
         problems += rewards_without_prompts(config, evaluated, "held-out")
-    problems += model_problems(config.policy.base)
+    problems += models_problems(config)
     if problems:
         raise PreflightError(problems)
     return PromptSets(train, heldout(held, config.eval.prompts_per_source))
@@ -88,22 +88,24 @@ def rewards_without_prompts(config: RunConfig, sources: Mapping[str, Sequence[Pr
     return lines
 
 
+def models_problems(config: RunConfig) -> list[str]:
+    """What a look at the base model and at the scorers' checkpoints shows, before anything is started."""
+    problems = model_problems(config.policy.base)
+    for name, reward in config.rewards.items():
+        folder = Path(str(reward.args.get("checkpoint", "")))
+        if reward.scorer == "clip" and folder.is_dir():
+            at = f"rewards.{name}.args.checkpoint: {folder}"
+            problems += [f"{at}: {problem}" for problem in checkpoint_problems(folder, "model")]
+    return problems
+
+
 def model_problems(base: str) -> list[str]:
     """What a look at the folder shows; its weights are read when the actors start."""
     folder = Path(base)
     looks_local = folder.is_absolute() or base.startswith((".", "~")) or base.count("/") != 1
     if not folder.exists():
         return [f"policy.base: {base} does not exist"] if looks_local else []
-    index = folder / "model_index.json"
-    if not index.is_file():
-        return [f"policy.base: {base} has no model_index.json, so it is no model in diffusers' format"]
-    try:
-        names = json.loads(index.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        return [f"policy.base: {index} is not JSON ({error})"]
-    parts = [name for name, value in names.items() if isinstance(value, list) and value and value[0] is not None]
-    missing = [name for name in parts if not (folder / name).is_dir()]
-    return [f"policy.base: {base} lacks the folders {', '.join(missing)}"] if missing else []
+    return [f"policy.base: {problem}" for problem in folder_problems(folder)]
 
 
 # -- cluster ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Preflight: everything that is wrong, at once. Rows 19, 23, 24 and 29 of the faults table touch it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from actors.preflight import Asked, PreflightError, asked_by_role, check_files, model_problems, placement_problems
 from actors.run_config import RunConfig
 from tests.unit.actors.stand_ins import recipe
+from tests.unit.hollow_model import write_hollow_checkpoint, write_hollow_model
 
 
 def files(tmp_path: Path, **sections: Any) -> RunConfig:
@@ -18,11 +18,7 @@ def files(tmp_path: Path, **sections: Any) -> RunConfig:
     plain, signs = tmp_path / "plain.txt", tmp_path / "signs.txt"
     plain.write_text("cat\ndog\n")
     signs.write_text('a "X"\nb "Y"\n')
-    model = tmp_path / "model"
-    (model / "vae").mkdir(parents=True)
-    (model / "model_index.json").write_text(
-        json.dumps({"_class_name": "P", "vae": ["diffusers", "AutoencoderKL"], "text_encoder_3": [None, None]})
-    )
+    model = write_hollow_model(tmp_path / "model")
     sources = {name: {"train": str(path), "heldout": str(path)} for name, path in (("plain", plain), ("signs", signs))}
     defaults: dict[str, Any] = {"policy": {"base": str(model)}, "prompts": {"sources": sources}}
     return recipe(**{**defaults, **sections})
@@ -139,10 +135,22 @@ def test_a_model_folder_is_looked_at(tmp_path: Path) -> None:
     assert model_problems("stabilityai/stable-diffusion-3.5-medium") == []
     assert "does not exist" in model_problems(str(tmp_path / "none"))[0]
     assert "has no model_index.json" in model_problems(str(tmp_path))[0]
-    (tmp_path / "model_index.json").write_text("{")
-    assert "is not JSON" in model_problems(str(tmp_path))[0]
-    (tmp_path / "model_index.json").write_text(json.dumps({"vae": ["diffusers", "V"], "text": ["t", "T"]}))
-    assert model_problems(str(tmp_path)) == [f"policy.base: {tmp_path} lacks the folders vae, text"]
+    folder = write_hollow_model(tmp_path / "model")
+    assert model_problems(str(folder)) == []
+    (folder / "vae" / "config.json").unlink()
+    assert model_problems(str(folder)) == [f"policy.base: {folder}: vae: config.json is missing"]
+
+
+def test_a_scorers_checkpoint_is_looked_at(tmp_path: Path) -> None:
+    checkpoint = write_hollow_checkpoint(tmp_path / "clip", "model")
+    clip = {"scorer": "clip", "args": {"checkpoint": str(checkpoint), "kind": "hpsv2"}}
+    hub = {"scorer": "clip", "args": {"checkpoint": "owner/name", "kind": "hpsv2"}}
+    config = files(tmp_path, rewards={"taste": clip, "far": hub})
+    check_files(config)
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines == (f"rewards.taste.args.checkpoint: {checkpoint}: model.safetensors is missing",)
 
 
 GIB = 2.0**30

@@ -1,5 +1,6 @@
 """Files that a recipe names and nobody can use: one line each, exit code 2, nothing written."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,33 @@ def _broken_index(folder: Path) -> None:
     (folder / "model" / "model_index.json").write_text("{")
 
 
+def _index(text: str) -> Callable[[Path], None]:
+    return lambda folder: None if (folder / "model" / "model_index.json").write_text(text) else None
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "model" / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+
+
+def _cut_weights(folder: Path) -> None:
+    path = folder / "model" / "vae" / "diffusion_pytorch_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _cut_scorer(folder: Path) -> None:
+    path = folder / "clip" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:9])
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "model" / "tokenizer_2" / "tokenizer.json").unlink()
+
+
+def _no_parts(folder: Path) -> None:
+    shutil.rmtree(folder / "model" / "vae")
+    shutil.rmtree(folder / "model" / "scheduler")
+
+
 def _too_few(folder: Path) -> None:
     (folder / "geneval_train.jsonl").write_text(GENEVAL_LINE)
 
@@ -47,6 +75,14 @@ HARMS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "too few prompts": (_too_few, ("geneval", "1 training prompts", "draws 2")),
     "no model index": (_no_index, ("policy.base", "model_index.json")),
     "broken model index": (_broken_index, ("policy.base", "model_index.json", "not JSON")),
+    "model index is a list": (_index("[]"), ("policy.base", "model_index.json holds []")),
+    "model index is null": (_index("null"), ("policy.base", "model_index.json holds null")),
+    "model index is empty": (_index("{}"), ("policy.base", "is a None, expected a StableDiffusion3Pipeline")),
+    "no weights": (_no_weights, ("policy.base", "transformer: diffusion_pytorch_model.safetensors is missing")),
+    "truncated weights": (_cut_weights, ("policy.base", "vae: diffusion_pytorch_model.safetensors is cut short")),
+    "truncated scorer": (_cut_scorer, ("rewards.align.args.checkpoint", "model.safetensors is cut short")),
+    "no tokenizer": (_no_tokenizer, ("policy.base", "tokenizer_2 has none of tokenizer.json")),
+    "missing folders": (_no_parts, ("policy.base", "lacks the folders vae, scheduler")),
 }
 
 
