@@ -70,6 +70,8 @@ def find_subject(what: Path, recipe: Path | None, prompts: Path | None, source: 
     from actors.evaluation import heldout
     from actors.prompts import read_sources
 
+    if source is not None and prompts is None:
+        raise UserError(f"--source {source} says what --prompts stands in for; without --prompts it means nothing")
     is_run = RunDir(what.absolute()).config.is_file()
     lora = lora_of(load_run(what)[0]) if is_run else what
     if not lora.exists():

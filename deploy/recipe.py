@@ -146,6 +146,8 @@ def _key_path(loc: Sequence[str | int], data: dict[str, Any]) -> schema.Path:
     for index, part in enumerate(loc):
         parent = schema.get(data, at)
         known = part in parent if isinstance(parent, Mapping) else isinstance(part, int)
+        # A section that the recipe does not have is still a section: what is missing in it is missing there.
+        known = known or part in schema.keys_at(RunConfig, at, data)
         if known or (index == len(loc) - 1 and part != "[key]" and isinstance(parent, Mapping)):
             at = (*at, part)
     return at

@@ -167,6 +167,7 @@ def test_check_of_a_recipe_that_does_not_load(recipe_file: Path, marble: Marble)
 
 BAD_EVALS = {
     "nothing there": (("none",), "none is neither a run directory nor a LoRA"),
+    "a source without prompts": (("none", "--source", "zzz"), "--source zzz says what --prompts stands in for"),
     "a LoRA without a recipe": (("l.safetensors",), "name its base, prompts and rewards with --recipe"),
     "not a LoRA": (("l.safetensors", "--recipe", "RECIPE"), "l.safetensors is no readable safetensors file"),
 }

@@ -156,6 +156,19 @@ def test_a_run_directory_that_cannot_be_made(recipe_file: Path, workdir: Path, m
     problem(marble("train", recipe_file, "--run-dir", "file/run"), "file", "not a folder that can be written to")
 
 
+def test_a_run_directory_that_no_file_system_takes(
+    recipe_file: Path, workdir: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem(marble("train", recipe_file, "--run-dir", "~nosuchuser/x"), "--run-dir ~nosuchuser/x: ", "home directory")
+    for flags in ((), ("--resume",)):
+        problem(marble("train", recipe_file, "--run-dir", "x" * 300, *flags), "xxx...: file name too long")
+        problem(marble("train", recipe_file, "--run-dir", "x/" * 3000, *flags), "x/x...: file name too long")
+    monkeypatch.setenv("MARBLE_RUNS", "~nosuchuser/x")
+    problem(marble("train", recipe_file), "MARBLE_RUNS ~nosuchuser/x: ", "home directory")
+    problem(marble("status"), "MARBLE_RUNS ~nosuchuser/x: ")
+    assert not list(workdir.iterdir())
+
+
 def test_resume_goes_on(recipe_file: Path, run: Path, marble: Marble) -> None:
     ran = marble("train", recipe_file, "--resume")
     assert ran.code == 0, ran.err
