@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deploy.errors import ProblemsError, one_line
 from deploy.files import write_text
+from deploy.invocation import option
 from deploy.recipe import Recipe, differences, load_resolved, show, to_yaml
 from learner.errors import UserError
 
@@ -97,7 +98,8 @@ def require_new(run_dir: RunDir) -> None:
         UserError: there is something; nothing was touched.
     """
     if os.path.lexists(run_dir.path):
-        raise UserError(f"{run_dir.path} exists; continue it with --resume, or choose another with --run-dir")
+        go_on, elsewhere = option("--resume"), option("--run-dir FOLDER")
+        raise UserError(f"{run_dir.path} exists; continue it with {go_on}, or choose another place with {elsewhere}")
     require_writable(run_dir.path)
 
 
