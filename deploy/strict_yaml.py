@@ -20,7 +20,13 @@ _FLOAT = re.compile(
 )
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
-_SCALARS = {"str": re.compile(""), "int": _INT, "float": re.compile(f"{_INT.pattern}|{_FLOAT.pattern}"), "bool": _BOOL, "null": _NULL}
+_SCALARS = {
+    "str": re.compile(""),
+    "int": _INT,
+    "float": re.compile(f"{_INT.pattern}|{_FLOAT.pattern}"),
+    "bool": _BOOL,
+    "null": _NULL,
+}
 """Tags a scalar may carry, and how it must then be written: `!!int x` is no number."""
 MAX_INT = 2**63 - 1
 """No number of a recipe needs more than 64 bits, and libraries below take no more."""

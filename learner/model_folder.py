@@ -26,13 +26,13 @@ MAX_HEADER_BYTES = 100_000_000
 
 
 def index_problem(index: object) -> str:
-    """What keeps the content of a model_index.json from being a Stable Diffusion 3 pipeline's; empty when nothing does."""
+    """Why the content of a model_index.json is not that of a Stable Diffusion 3 pipeline; empty where it is."""
     if not isinstance(index, Mapping):
         return f"its model_index.json holds {json.dumps(index, default=str)[:40]}, expected an object"
     if index.get("_class_name") != PIPELINE:
         return f"is a {index.get('_class_name')}, expected a {PIPELINE}"
     for name in PARTS:
-        part = index.get(name)
+        part: Any = index.get(name)
         if _is_null(part):
             if name not in OPTIONAL:
                 return f"leaves out {name}, which a {PIPELINE} needs (only T5 may be null)"

@@ -25,7 +25,7 @@ _CLASS_OF_BUILT_IN = {
 
 
 _NEED_OF_BUILT_IN = {
-    "ocr": 'a text in straight double quotes, or `text` in its metadata',
+    "ocr": "a text in straight double quotes, or `text` in its metadata",
     "geneval": "`include` in its metadata",
 }
 """What a prompt must carry for a built-in scorer to score it; CLIP scores any."""

@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-COUNTED = ("torch", "diffusers", "transformers", "peft", "rapidocr", "cvxpy", "pyarrow", "rich", "tensorboard", "fastapi")
+COUNTED = (
+    "torch",
+    "diffusers",
+    "transformers",
+    "peft",
+    "rapidocr",
+    "cvxpy",
+    "pyarrow",
+    "rich",
+    "tensorboard",
+    "fastapi",
+)
 
 SCORER = """
 from actors.config import PoolConfig
@@ -40,7 +51,10 @@ ROLES: dict[str, tuple[str, set[str]]] = {
         {"torch", "diffusers", "transformers", "peft"},
     ),
     "controller": ("import actors.controller", {"pyarrow"}),
-    "driver of train, check and eval": ("import deploy.training, deploy.checking, deploy.evaluating", {"pyarrow", "rich"}),
+    "driver of train, check and eval": (
+        "import deploy.training, deploy.checking, deploy.evaluating",
+        {"pyarrow", "rich"},
+    ),
 }
 
 

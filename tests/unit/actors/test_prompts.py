@@ -64,7 +64,11 @@ def test_parquet_has_prompts_and_metadata(tmp_path: Path) -> None:
         ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "include[0].count must be"),
         ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "include[0].count must be"),
         ('{"prompt": "x", "include": [{"class": "cat", "count": true}]}\n', "geneval", "include[0].count must be"),
-        ('{"prompt": "x", "include": [{"class": 5, "count": 1}]}\n', "geneval", "include[0].class must be a name, got 5"),
+        (
+            '{"prompt": "x", "include": [{"class": 5, "count": 1}]}\n',
+            "geneval",
+            "include[0].class must be a name, got 5",
+        ),
         ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "colr": "red"}]}\n', "geneval", "unknown keys colr"),
         ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "color": 3}]}\n', "geneval", "color must be text"),
         ('{"prompt": "x", "include": {"class": "cat", "count": 1}}\n', "geneval", "include must be a list"),

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deploy_helpers import GENEVAL_LINE, Marble, edited, problem, tree
 
@@ -33,7 +35,10 @@ def _broken_index(folder: Path) -> None:
 
 
 def _index(text: str) -> Callable[[Path], None]:
-    return lambda folder: None if (folder / "model" / "model_index.json").write_text(text) else None
+    def harm(folder: Path) -> None:
+        (folder / "model" / "model_index.json").write_text(text)
+
+    return harm
 
 
 def _no_weights(folder: Path) -> None:
@@ -107,6 +112,21 @@ def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: P
     lines = problem(marble("train", recipe_file), "rewards.align applies to none of the", "when: quoted", count=2)
     assert "training" in lines[0]
     assert "held-out" in lines[1]
+    assert not list(workdir.iterdir())
+
+
+def test_a_source_read_in_another_format_carries_no_metadata(
+    recipe_file: Path, workdir: Path, marble: Marble
+) -> None:
+    """The shipped geneval reward, by default applied always: as plain lines, and as Parquet without metadata."""
+    lines = marble("train", recipe_file, "--set", "prompts.sources.geneval.format=lines")
+    problem(lines, "rewards.geneval applies to none of the", "needs `include` in its metadata", count=2)
+    for split in ("train", "heldout"):
+        pq.write_table(pa.table({"prompt": ["a cat"] * 8}), workdir.parent / f"{split}.parquet")
+    sets = ["prompts.sources.geneval.format=parquet"]
+    sets += [f"prompts.sources.geneval.{split}=../{split}.parquet" for split in ("train", "heldout")]
+    parquet = marble("train", recipe_file, *(part for text in sets for part in ("--set", text)))
+    problem(parquet, "rewards.geneval applies to none of the", "needs `include` in its metadata", count=2)
     assert not list(workdir.iterdir())
 
 

@@ -127,14 +127,21 @@ def test_a_run_with_a_broken_event_hides_no_other(run: RunDir, marble: Marble, e
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("iterations: 4", "iterations: .inf"), ("iterations: 4", "iterations: [4]"), ("rewards:", "rewads:")]
+    ("old", "new"),
+    [("iterations: 4", "iterations: .inf"), ("iterations: 4", "iterations: [4]"), ("rewards:", "rewads:")],
 )
 def test_a_run_with_a_broken_recipe_hides_no_other(run: RunDir, marble: Marble, old: str, new: str) -> None:
     edited(copied(run, "broken").config, (old, new))
     assert_unreadable_beside_a_good_one(marble, "config.yaml: ")
 
 
-LOCKS = ["{", "[]", "null", '{"pid": null, "host": "HOST", "started": "1"}', '{"pid": 1e30, "host": "HOST", "started": "1"}']
+LOCKS = [
+    "{",
+    "[]",
+    "null",
+    '{"pid": null, "host": "HOST", "started": "1"}',
+    '{"pid": 1e30, "host": "HOST", "started": "1"}',
+]
 LOCKS += ['{"pid": 0, "host": "HOST", "started": "1"}', f'{{"pid": {10**30}, "host": "HOST", "started": "1"}}']
 LOCKS += ['{"pid": 1, "host": null, "started": "1"}', "[" * 20000]
 

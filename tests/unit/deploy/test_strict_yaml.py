@@ -114,7 +114,9 @@ def test_an_alias_of_aliases_that_means_millions_is_refused() -> None:
 
 
 def test_tags_that_say_what_is_there_anyway_are_fine() -> None:
-    text = "a: !!int 3\nb: !!float 3\nc: !!str 3\nd: !!map {x: !!bool true}\ne: !!seq [!!null ]\nf: 9223372036854775807\n"
+    text = (
+        "a: !!int 3\nb: !!float 3\nc: !!str 3\nd: !!map {x: !!bool true}\ne: !!seq [!!null ]\nf: 9223372036854775807\n"
+    )
     expected = {"a": 3, "b": 3.0, "c": "3", "d": {"x": True}, "e": [None], "f": 2**63 - 1}
     assert strict_yaml.parse(text, "x") == expected
 

@@ -60,7 +60,9 @@ def test_t5_may_be_null_or_unnamed_or_there(tmp_path: Path) -> None:
     assert index_problem(index | t5) == ""
 
 
-@pytest.mark.parametrize("data", [b"", b"1234567", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0{", b"version https://git-lfs x" * 5])
+@pytest.mark.parametrize(
+    "data", [b"", b"1234567", b"\xff" * 8, b"\x02\0\0\0\0\0\0\0{", b"version https://git-lfs x" * 5]
+)
 def test_a_file_that_is_no_whole_safetensors(tmp_path: Path, data: bytes) -> None:
     path = write_hollow_model(tmp_path / "m") / VAE
     assert is_whole(path)
@@ -69,7 +71,10 @@ def test_a_file_that_is_no_whole_safetensors(tmp_path: Path, data: bytes) -> Non
         path.write_bytes(broken)
         assert not is_whole(path)
     (line,) = folder_problems(tmp_path / "m")
-    assert line == f"{tmp_path / 'm'}: vae: diffusion_pytorch_model.safetensors is cut short or no safetensors file (20 bytes)"
+    assert (
+        line
+        == f"{tmp_path / 'm'}: vae: diffusion_pytorch_model.safetensors is cut short or no safetensors file (20 bytes)"
+    )
 
 
 def test_shards_are_all_looked_at(tmp_path: Path) -> None:
