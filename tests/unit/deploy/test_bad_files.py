@@ -115,9 +115,7 @@ def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: P
     assert not list(workdir.iterdir())
 
 
-def test_a_source_read_in_another_format_carries_no_metadata(
-    recipe_file: Path, workdir: Path, marble: Marble
-) -> None:
+def test_a_source_read_in_another_format_carries_no_metadata(recipe_file: Path, workdir: Path, marble: Marble) -> None:
     """The shipped geneval reward, by default applied always: as plain lines, and as Parquet without metadata."""
     lines = marble("train", recipe_file, "--set", "prompts.sources.geneval.format=lines")
     problem(lines, "rewards.geneval applies to none of the", "needs `include` in its metadata", count=2)
