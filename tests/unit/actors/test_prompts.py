@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -60,8 +61,30 @@ def test_parquet_has_prompts_and_metadata(tmp_path: Path) -> None:
         ('{"include": [{"class": "cat", "count": 1}]}\n', "geneval", "line 1: GenEval metadata has no `prompt`"),
         ('{"prompt": "x"}\n', "geneval", "line 1: GenEval metadata needs `include`"),
         ('{"prompt": "x", "include": []}\n', "geneval", "line 1: GenEval metadata needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "needs `include`"),
+        ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "include[0].count must be"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "include[0].count must be"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": true}]}\n', "geneval", "include[0].count must be"),
+        (
+            '{"prompt": "x", "include": [{"class": 5, "count": 1}]}\n',
+            "geneval",
+            "include[0].class must be a name, got 5",
+        ),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "colr": "red"}]}\n', "geneval", "unknown keys colr"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "color": 3}]}\n', "geneval", "color must be text"),
+        ('{"prompt": "x", "include": {"class": "cat", "count": 1}}\n', "geneval", "include must be a list"),
+        ('{"prompt": "x", "tag": 3, "include": [{"class": "cat", "count": 1}]}\n', "geneval", "tag must be a string"),
+        (
+            '{"prompt": "x", "include": [{"class": "a", "count": 1}, {"class": "b", "count": 1, '
+            '"position": ["beside", 0]}]}\n',
+            "geneval",
+            "relation 'beside' is unknown; known are left of",
+        ),
+        (
+            '{"prompt": "x", "include": [{"class": "a", "count": 1}], "exclude": [{"class": "a"}]}\n',
+            "geneval",
+            "exclude[0].count must be",
+        ),
+        ('{"prompt": "x", "text": 5, "include": [{"class": "a", "count": 1}]}\n', "geneval", "metadata text must be"),
         ("no parquet", "parquet", "not a Parquet file"),
     ],
 )
@@ -83,9 +106,17 @@ def test_a_broken_file_is_one_line_that_names_it(
         ({"prompt": ["a", ""]}, "row 2: empty prompt"),
         ({"prompt": ["a"], "metadata": ["{"]}, "row 1: metadata is not JSON"),
         ({"prompt": ["a"], "metadata": ["[]"]}, "row 1: metadata must be a JSON object, got list"),
+        ({"prompt": [b"a"]}, "row 1: a prompt must be text, got b'a' (bytes)"),
+        ({"prompt": [5]}, "row 1: a prompt must be text, got 5 (int)"),
+        ({"prompt": ["a", None]}, "row 2: a prompt must be text, got None"),
+        ({"prompt": ["a"], "metadata": [5]}, "row 1: metadata must be a JSON object, got int"),
+        ({"prompt": ["a"], "metadata": ['{"include": 5}']}, "row 1: bad metadata: include must be a list"),
+        ({"prompt": ["a"], "metadata": ['{"include": [{"class": "x"}]}']}, "row 1: bad metadata: include[0].count"),
+        ({"prompt": ["a"], "metadata": [{"include": [{"class": "x", "count": 0}]}]}, "include[0].count"),
+        ({"prompt": ["a"], "metadata": ['{"text": 5}']}, "row 1: bad metadata: metadata text must be a string"),
     ],
 )
-def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[str]], message: str) -> None:
+def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[Any]], message: str) -> None:
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table(columns), path)
     with pytest.raises(UserError, match=r"p\.parquet") as caught:
