@@ -120,7 +120,7 @@ def asked_by_role(config: RunConfig) -> tuple[Asked, ...]:
         ("harmonizer", actors.harmonizer),
         ("learner", actors.learner),
     ]
-    return tuple(Asked(role, 1 if role == "harmonizer" else asked.replicas, _resources(asked)) for role, asked in roles)
+    return tuple(Asked(role, asked.replicas, _resources(asked)) for role, asked in roles)
 
 
 def _resources(role: RoleConfig) -> dict[str, float]:

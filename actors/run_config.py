@@ -9,6 +9,7 @@ from actors.config import (
     CheckpointConfig,
     ControllerConfig,
     EvalConfig,
+    Name,
     PoolConfig,
     PromptsConfig,
     RunSettings,
@@ -30,7 +31,7 @@ class RunConfig(BaseModel):
     eval_sampling: SamplingConfig = SamplingConfig(steps=40)
     """Evaluation, generation and the samples shown."""
     prompts: PromptsConfig
-    rewards: dict[str, RewardConfig]
+    rewards: dict[Name, RewardConfig]
     """By name, in the order of K."""
     harmonizer: HarmonizerConfig = HarmonizerConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -53,6 +54,12 @@ class RunConfig(BaseModel):
         strangers = [name for name in self.actors.pools if name not in self.rewards]
         if strangers:
             raise ValueError(f"actors.pools names {', '.join(strangers)}; rewards are {', '.join(self.rewards)}")
+        fixed = self.harmonizer.fixed
+        if fixed is not None and set(fixed) != set(self.rewards):
+            raise ValueError(
+                f"harmonizer.fixed gives weights to {', '.join(fixed)}; it needs one for each reward: "
+                f"{', '.join(self.rewards)}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -14,6 +14,8 @@ from deploy.invocation import option
 from deploy.recipe import Recipe, differences, load_resolved, show, to_yaml
 from learner.errors import UserError
 
+log = logging.getLogger(__name__)
+
 RUNS_VARIABLE = "MARBLE_RUNS"
 """Environment variable that names the folder of all runs."""
 # A job's copy of the working directory is Ray's to throw away, and has another name after every change of the code.
@@ -129,22 +131,8 @@ def require_resumable(run_dir: RunDir, recipe: Recipe) -> Path:
     changed = changes(load_resolved(run_dir.config), recipe)
     if changed:
         raise ProblemsError([f"{run_dir.path} was started with another recipe: {line}" for line in changed])
-    with _muted("learner.checkpoint"):  # the controller looks again, and says which ones it passes over
-        return last_checkpoint(run_dir)
-
-
-@contextmanager
-def _muted(logger_name: str) -> Iterator[None]:
-    logger = logging.getLogger(logger_name)
-    logger.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+    # The torn ones that are passed over are the controller's to tell: it looks again.
+    return _newest_checkpoint(run_dir, "nothing to resume: ")[0]
 
 
 def changes(started: Recipe, now: Recipe) -> list[str]:
@@ -163,22 +151,25 @@ def last_checkpoint(run_dir: RunDir) -> Path:
     """The newest whole checkpoint; torn ones are passed over with a warning each.
 
     Raises:
-        UserError: there is none; names the torn one and what is wrong with it, where there is one.
+        UserError: there is none; one line, which says what is wrong with the newest where there is one.
     """
+    path, torn = _newest_checkpoint(run_dir)
+    for problem in torn:
+        log.warning("%s; it is passed over", problem)
+    return path
+
+
+def _newest_checkpoint(run_dir: RunDir, refusal: str = "") -> tuple[Path, tuple[str, ...]]:
+    """The newest whole checkpoint and what is wrong with newer ones; `refusal` goes before the error's text."""
     # Not at the top: it loads torch.
     from learner import checkpoint
 
-    last = checkpoint.latest(run_dir.checkpoints)
-    if last is not None:
-        return last
-    folders = sorted(p for p in run_dir.checkpoints.glob("[0-9]*") if p.is_dir())
-    if not folders:
-        raise UserError(f"nothing to resume: {run_dir.path} has no checkpoint yet")
-    try:
-        checkpoint.verify(folders[-1])
-    except UserError as error:
-        raise UserError(f"nothing to resume: no whole checkpoint in {run_dir.checkpoints}: {error}") from error
-    raise UserError(f"nothing to resume: no whole checkpoint in {run_dir.checkpoints}")
+    path, torn = checkpoint.find(run_dir.checkpoints)
+    if path is not None:
+        return path, torn
+    if not torn:
+        raise UserError(f"{refusal}{run_dir.path} has no checkpoint yet")
+    raise UserError(f"{refusal}no whole checkpoint in {run_dir.checkpoints}: {torn[0]}")
 
 
 class Started:

@@ -154,6 +154,14 @@ class Learner:
         Raises:
             CheckpointError: a part is missing or of another run.
         """
+        try:
+            self._load_state(tensors, state)
+        except CheckpointError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"the learner's state is of another run or broken: {error}") from error
+
+    def _load_state(self, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
         wanted = ["default", "ema", "optimizer", *(f"old.{index}" for index in range(len(state.get("old", ()))))]
         missing = [group for group in wanted if group not in tensors]
         if missing or len(wanted) == 3:
@@ -163,15 +171,14 @@ class Learner:
                 f"the learner's state has format {state.get('format')} and rewards {', '.join(state['reward_names'])}; "
                 f"this run has format {STATE_FORMAT} and rewards {', '.join(self.reward_names)}"
             )
-        try:
-            adapters.write(self.policy.transformer, TRAINED, tensors["default"])
-            self._ema.load(tensors["ema"])
-            self._optimizer.load(tensors["optimizer"])
-            self._old.load(tensors, state["old"])
-        except ValueError as error:
-            raise CheckpointError(f"the learner's state is of another run: {error}") from error
+        adapters.write(self.policy.transformer, TRAINED, tensors["default"])
+        self._ema.load(tensors["ema"])
+        self._optimizer.load(tensors["optimizer"])
+        self._old.load(tensors, state["old"])
         self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])
-        sigmas = [np.nan if sigma is None else sigma for sigma in state["running_sigma_K"]]
+        sigmas = [np.nan if sigma is None else float(sigma) for sigma in state["running_sigma_K"]]
+        if len(sigmas) != len(self.reward_names):
+            raise ValueError(f"running_sigma_K has {len(sigmas)} entries for {len(self.reward_names)} rewards")
         self._running_sigma_K = np.array(sigmas, dtype=np.float64)
 
     def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:

@@ -24,6 +24,8 @@ MODELS: Mapping[str, type[Any]] = {
     "text_encoder_2": CLIPTextModelWithProjection,
     "text_encoder_3": T5EncoderModel,
 }
+HARMLESS_EXTRA = re.compile(r"\.position_ids$")
+"""Older checkpoints store this constant, which newer classes make themselves."""
 TEXT = ("text_encoder", "text_encoder_2", "text_encoder_3", "tokenizer", "tokenizer_2", "tokenizer_3")
 
 
@@ -76,7 +78,11 @@ def _check_tokenizers(folder: Path, names: set[str]) -> None:
 
 
 def _load_model(name: str, config: PolicyConfig, dtype: torch.dtype) -> Any:
-    """One model, refused when a weight is missing: the libraries would fill it with random numbers and go on."""
+    """One model, refused when weights and config differ: the libraries would fill or drop what does not fit, and go on.
+
+    Raises:
+        PolicyError: it cannot be loaded, lacks weights, or has weights that its config has no place for.
+    """
     with _one_line(config.base, name):
         model, info = MODELS[name].from_pretrained(
             config.base, subfolder=name, revision=config.revision, dtype=dtype, output_loading_info=True
@@ -84,6 +90,12 @@ def _load_model(name: str, config: PolicyConfig, dtype: torch.dtype) -> Any:
     lacking = sorted(map(str, info.get("missing_keys", ()))) + sorted(map(str, info.get("mismatched_keys", ())))
     if lacking:
         raise PolicyError(f"policy.base: {config.base}: {name} lacks {len(lacking)} weights, first {lacking[0]}")
+    extra = sorted(key for key in map(str, info.get("unexpected_keys", ())) if not HARMLESS_EXTRA.search(key))
+    if extra:
+        raise PolicyError(
+            f"policy.base: {config.base}: {name} has {len(extra)} weights that its config.json has no place for, "
+            f"first {extra[0]}"
+        )
     return model
 
 

@@ -74,7 +74,7 @@ class Policy:
 
         Raises:
             PolicyError: the base cannot be loaded, does not fit the resolution, or LoRA targets match nothing.
-            UserError: `init_lora` cannot be read or differs from `config.lora`.
+            UserError: `init_lora` cannot be read, or is no starting point for `config.lora`.
         """
         pipeline = load_pipeline(config, with_vae, with_text)
         _check_resolution(pipeline, config)
@@ -154,17 +154,13 @@ class Policy:
         return self._pipeline
 
     def _start_from(self, path: str, lora: LoraConfig, adapter_names: Sequence[str]) -> None:
-        loaded = load_lora(path)
-        if (loaded.rank, loaded.alpha) != (lora.rank, lora.alpha):
-            raise PolicyError(
-                f"policy.init_lora: {path} has rank {loaded.rank} and alpha {loaded.alpha:g}, "
-                f"policy.lora says rank {lora.rank} and alpha {lora.alpha:g}"
-            )
+        fresh = adapters.read(self.transformer, adapter_names[0])
+        try:
+            tensors = adapters.continued(load_lora(path), fresh, lora)
+        except PolicyError as error:
+            raise PolicyError(f"policy.init_lora: {path} {error}") from error
         for name in adapter_names:
-            try:
-                adapters.write(self.transformer, name, loaded.tensors)
-            except ValueError as error:
-                raise PolicyError(f"policy.init_lora: {path} has other targets than policy.lora: {error}") from error
+            adapters.write(self.transformer, name, tensors)
 
 
 def to_uint8(images_N3HW: Tensor) -> NDArray[np.uint8]:

@@ -1,7 +1,10 @@
 """Prompt files and the sampler. Rows 9 and 24 of the faults table start here: what cannot be scored is said at once."""
 
+import datetime
 import json
+import pickle
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.config import PromptsConfig
+from actors.keeper import digest
+from actors.preflight import PromptSets
 from actors.prompts import Prompt, PromptFormat, PromptSampler, read_prompts, read_sources, shortages
 from learner.errors import UserError
 
 GENEVAL = {"tag": "counting", "include": [{"class": "cat", "count": 2}], "prompt": "two cats"}
+
+
+def geneval_line(last: str) -> str:
+    """A good line, with something added to it."""
+    return json.dumps(GENEVAL)[:-1] + f", {last}" + "}\n"
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -86,7 +96,14 @@ def test_parquet_has_prompts_and_metadata(tmp_path: Path) -> None:
         ),
         ('{"prompt": "x", "text": 5, "include": [{"class": "a", "count": 1}]}\n', "geneval", "metadata text must be"),
         ("no parquet", "parquet", "not a Parquet file"),
+        ("[" * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        ('{"prompt": ' * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        (geneval_line('"extra": ' + "[" * 40 + "]" * 40), "geneval", "line 1: metadata is nested more than 32 deep"),
+        (geneval_line('"include": [{"class": "cat", "count": ' + "1" * 5000 + "}]"), "geneval", "a number is too long"),
+        (geneval_line('"extra": "\\ud800"'), "geneval", "line 1: metadata.extra holds half a character"),
+        (geneval_line('"prompt": "a \\udc00"'), "geneval", "line 1: the prompt holds half a character"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_broken_file_is_one_line_that_names_it(
     tmp_path: Path, data: bytes | str, file_format: PromptFormat, message: str
@@ -114,7 +131,19 @@ def test_a_broken_file_is_one_line_that_names_it(
         ({"prompt": ["a"], "metadata": ['{"include": [{"class": "x"}]}']}, "row 1: bad metadata: include[0].count"),
         ({"prompt": ["a"], "metadata": [{"include": [{"class": "x", "count": 0}]}]}, "include[0].count"),
         ({"prompt": ["a"], "metadata": ['{"text": 5}']}, "row 1: bad metadata: metadata text must be a string"),
+        ({"prompt": ["a"], "metadata": ["[" * 100_000]}, "row 1: metadata is not JSON (nested too deeply)"),
+        ({"prompt": ["a"], "metadata": ['{"x": ' + "1" * 5000 + "}"]}, "metadata is not JSON (a number is too long"),
+        (
+            {"prompt": ["a"], "metadata": [{"when": datetime.date(2020, 1, 2)}]},
+            "row 1: metadata.when is a date, which JSON has no form for",
+        ),
+        (
+            {"prompt": ["a"], "metadata": [{"x": [b"\xff"]}]},
+            "row 1: metadata.x[0] is a bytes, which JSON has no form for",
+        ),
+        ({"prompt": ["a"], "metadata": [{"x": Decimal("1.5")}]}, "row 1: metadata.x is a Decimal"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[Any]], message: str) -> None:
     path = tmp_path / "p.parquet"
@@ -122,6 +151,25 @@ def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict
     with pytest.raises(UserError, match=r"p\.parquet") as caught:
         read_prompts(path, "parquet", "s")
     assert message in str(caught.value)
+
+
+def test_metadata_that_passes_can_be_digested_and_sent(tmp_path: Path) -> None:
+    """Row 5: every checkpoint takes a digest of it."""
+    path = tmp_path / "p.parquet"
+    note = {"include": [{"class": "cat", "count": 2, "color": None}], "size": 0.5, "deep": {"er": ["é"]}}
+    pq.write_table(pa.table({"prompt": ["a"], "metadata": [note]}), path)
+    prompts = read_prompts(path, "parquet", "s")
+    assert prompts[0].metadata == note
+    assert digest(PromptSets({"s": prompts}, prompts)) != digest(PromptSets({"s": prompts}, ()))
+    assert pickle.loads(pickle.dumps(prompts)) == prompts
+
+
+def test_text_of_a_parquet_file_that_is_no_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    pq.write_table(pa.table({"prompt": broken}), path)
+    with pytest.raises(UserError, match=r"p\.parquet: holds values that cannot be read"):
+        read_prompts(path, "parquet", "s")
 
 
 def test_quotes_that_do_not_pair_are_no_quoted_text(tmp_path: Path) -> None:

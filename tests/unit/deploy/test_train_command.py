@@ -1,7 +1,10 @@
 """`marble train` around a stand-in controller: run directories, refusals, signals, and what is left behind."""
 
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,15 +15,20 @@ import pytest
 import torch
 from deploy_helpers import Marble, edited, evaluation, iteration, problem, tree
 
+from actors import keeper, lock, preflight
+from actors.controller import Controller
 from actors.results import Listener, RewardSummary, RunSummary
 from actors.run_config import RunConfig
 from actors.stop import RunStopped
 from deploy import rundir, strict_yaml, training
 from deploy.paths import ROOT
+from deploy.recipe import load_recipe
 from learner import checkpoint
 from learner.errors import UserError
 
 Play = Callable[["FakeController"], None]
+HARMONIZER = {"reward_names": ["align", "geneval"], "ema": [0.5, 0.5], "norms": [1.0, 1.0]}
+"""A harmonizer's state in a checkpoint."""
 
 
 class FakeController:
@@ -241,6 +249,41 @@ def test_a_torn_checkpoint_is_passed_over(recipe_file: Path, run: Path, marble: 
     TEARS["cut short"](save(run, 3))
     assert marble("train", recipe_file, "--resume").code == 0
     assert FakeController.made[0].resume
+
+
+REFUSALS: dict[str, Callable[[Path, Path], str]] = {
+    "in use": lambda run, recipe: _held_by(run, os.getpid(), socket.gethostname()),
+    "another host": lambda run, recipe: _held_by(run, 1, "elsewhere"),
+    "other prompts": lambda run, recipe: _with_another_prompt(recipe),
+}
+
+
+def _held_by(run: Path, pid: int, host: str) -> str:
+    owner = {"pid": pid, "host": host, "started": lock._start_of(pid)}
+    (run / lock.NAME).write_text(json.dumps(owner))
+    return f"held by process {pid} on {host}" if host == "elsewhere" else f"in use by process {pid}"
+
+
+def _with_another_prompt(recipe: Path) -> str:
+    edited(recipe.parent / "general_train.txt", ("number 3", "number three"))
+    return "the prompt files have changed since"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_resume_leaves_a_run_as_it_is(
+    recipe_file: Path, run: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    """With the real controller: displays that write files must wait for it to have the run directory."""
+    path = run / "checkpoints" / "000002"
+    shutil.rmtree(path)
+    digest = keeper.digest(preflight.check_files(load_recipe(recipe_file).config))
+    state = {"iterations_done": 2, "prompts": digest, "learner": {}, "harmonizer": HARMONIZER}
+    checkpoint.save(run / "checkpoints", 2, {"default": {"a": torch.zeros(2)}}, state)
+    monkeypatch.setattr(training, "Controller", Controller)
+    said = REFUSALS[refusal](run, recipe_file)
+    before = tree(run)
+    problem(marble("train", recipe_file, "--resume"), said)
+    assert tree(run) == before
 
 
 def test_resume_with_another_recipe(recipe_file: Path, run: Path, marble: Marble) -> None:

@@ -10,12 +10,15 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from harmonizer.harmonizer import Plan, Solution
+from learner.adapters import hash_tensors
 from learner.learner import Learner
 from learner.types import TrainBatch
 from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
 from tests.unit.learner.probes import watched
 
 SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
+SHIPPED = {"kl_fraction": 0.25, "updates_per_iteration": 2}
+"""Numbers of the shipped recipes that make the ranks' work depend on a draw over all of them."""
 
 
 class Forbidden:
@@ -87,6 +90,33 @@ def trained(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
     }
 
 
+def resumed(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
+    """Four iterations in one go, and two, a checkpoint, and two in another learner, under SHIPPED."""
+
+    def new() -> tuple[Learner, Any]:
+        balance: Any = harmonizer() if rank == 0 else Forbidden()
+        return make_learner(folder, rank, world_size, balance=balance, **SHIPPED), balance
+
+    def train(learner: Learner, iterations: range) -> None:
+        for i in iterations:
+            learner.train(own_part(make_batch(learner, i), learner))
+
+    def hashes(learner: Learner) -> dict[str, str]:
+        return {group: hash_tensors(values) for group, values in learner.state()[0].items()}
+
+    straight, _ = new()
+    start = straight.adapter("old").hash
+    train(straight, range(4))
+    first, balance = new()
+    train(first, range(2))
+    second, other = new()
+    second.load_state(*first.state())
+    if rank == 0:
+        other.load_state_dict(balance.state_dict())
+    train(second, range(2, 4))
+    return {"start": start, "straight": hashes(straight), "resumed": hashes(second), "steps": second.steps_done}
+
+
 def faults(folder: Path, rank: int, world_size: int) -> dict[str, str]:
     """What every rank sees when something goes wrong on one of them."""
     seen = {}
@@ -112,6 +142,8 @@ def main(rank: int, world_size: int, folder: str, meeting: str, results: str) ->
         found = {scenario: measure(Path(folder), scenario, rank, world_size) for scenario in SCENARIOS}
         found["split"] = measure(Path(folder), "plain", rank, world_size, micro_batch_size=5)
         found["checkpointed"] = measure(Path(folder), "plain", rank, world_size, gradient_checkpointing=True)
+        found["shipped"] = measure(Path(folder), "plain", rank, world_size, **SHIPPED)
+        found["resumed"] = resumed(Path(folder), rank, world_size)
         found["trained"] = trained(Path(folder), rank, world_size)
         found["faults"] = faults(Path(folder), rank, world_size)
         torch.save(found, Path(results) / f"{rank}.pt")

@@ -8,10 +8,11 @@ import torch
 from torch import multiprocessing
 
 from tests.unit.learner import rank_worker
-from tests.unit.learner.rank_worker import SCENARIOS, measure
+from tests.unit.learner.batches import REWARDS, make_learner
+from tests.unit.learner.rank_worker import SCENARIOS, SHIPPED, measure
 
 TIMEOUT_S = 300
-CASES = (*SCENARIOS, "split", "checkpointed")
+CASES = (*SCENARIOS, "split", "checkpointed", "shipped")
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +31,14 @@ def two_ranks(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> li
 
 @pytest.fixture(scope="module")
 def one_rank(tiny_folder: Path) -> dict[str, dict[str, Any]]:
-    return {scenario: measure(tiny_folder, scenario) for scenario in SCENARIOS}
+    found = {scenario: measure(tiny_folder, scenario) for scenario in SCENARIOS}
+    return {**found, "shipped": measure(tiny_folder, "plain", **SHIPPED)}
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_equal_one(case: str, two_ranks: list[dict[str, Any]], one_rank: dict[str, dict[str, Any]]) -> None:
     """FAULTS 15: loss, every g_k, ∇KL, the solving and the amortised gradient within 1e-5, for any split."""
-    expected = one_rank[case if case in SCENARIOS else "plain"]
+    expected = one_rank.get(case, one_rank["plain"])
     for found in (rank[case] for rank in two_ranks):
         assert found["solved"] == expected["solved"] == [True, False]
         error = (found["gradients"] - expected["gradients"]).norm(dim=1)
@@ -52,6 +54,22 @@ def test_alpha_is_bit_equal_on_all_ranks(case: str, two_ranks: list[dict[str, An
     assert first["alpha"] == second["alpha"]
     assert first["coefficients"] == second["coefficients"]
     assert torch.equal(first["gradients"], second["gradients"])
+
+
+def test_kl_on_a_share_of_the_cells_is_not_kl_on_all(one_rank: dict[str, dict[str, Any]]) -> None:
+    """Else "shipped" would say no more than "plain"."""
+    share, whole = (one_rank[case]["gradients"][len(REWARDS)] for case in ("shipped", "plain"))
+    assert float((share - whole).norm() / whole.norm()) > 0.05
+
+
+def test_two_ranks_go_on_from_a_checkpoint_bit_for_bit(two_ranks: list[dict[str, Any]], tiny_folder: Path) -> None:
+    """FAULTS 5 with the shipped numbers; and the policy of the first images is one for any number of ranks."""
+    alone = make_learner(tiny_folder, **SHIPPED).adapter("old").hash
+    for found in (rank["resumed"] for rank in two_ranks):
+        assert found["resumed"] == found["straight"]
+        assert found["steps"] == 8
+        assert found["start"] == alone
+    assert two_ranks[0]["resumed"] == two_ranks[1]["resumed"]
 
 
 def test_ranks_stay_together(two_ranks: list[dict[str, Any]]) -> None:

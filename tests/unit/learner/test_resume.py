@@ -88,12 +88,18 @@ def drop(group: str, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
     [
         (lambda t, s: t.pop("old.0"), "lacks old.0"),
         (lambda t, s: s.pop("old"), "lacks the old policy"),
-        (lambda t, s: drop("default", t), "of another run: adapter default: matched 29 of 30"),
-        (lambda t, s: drop("ema", t), "of another run: EMA has 30 tensors, got 29"),
-        (lambda t, s: drop("optimizer", t), "of another run: optimizer state has 89 tensors, expected 90"),
-        (lambda t, s: t["old.0"].update({"more": torch.zeros(1)}), "of another run: old policy 0 has hash"),
+        (lambda t, s: drop("default", t), "of another run or broken: adapter default: matched 29 of 30"),
+        (lambda t, s: drop("ema", t), "of another run or broken: EMA has 30 tensors, got 29"),
+        (lambda t, s: drop("optimizer", t), "of another run or broken: optimizer state has 89 tensors, expected 90"),
+        (lambda t, s: t["old.0"].update({"more": torch.zeros(1)}), "of another run or broken: old policy 0 has hash"),
         (lambda t, s: s.update(reward_names=["clip"]), "rewards clip; this run has format 1 and rewards clip, ocr"),
         (lambda t, s: s.update(format=9), "has format 9"),
+        (lambda t, s: s.pop("reward_names"), "or broken: 'reward_names'"),
+        (lambda t, s: s.update(old=[{"version": 0}]), "or broken: 'hash'"),
+        (lambda t, s: s.update(old=3), "or broken: object of type 'int'"),
+        (lambda t, s: s.pop("steps_done"), "or broken: 'steps_done'"),
+        (lambda t, s: s.update(running_sigma_K=[None]), "or broken: running_sigma_K has 1 entries for 3 rewards"),
+        (lambda t, s: t["ema"].update({sorted(t["ema"])[0]: torch.zeros(7, 7)}), "or broken: The size of tensor"),
     ],
 )
 def test_a_state_of_another_run_is_refused(change: Any, message: str, tiny_folder: Path) -> None:
