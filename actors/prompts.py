@@ -16,6 +16,8 @@ from actors.config import PromptsConfig
 from learner import json_text
 from learner.errors import UserError
 from rewards.contract import Metadata
+from rewards.geneval_metadata import parse_spec
+from rewards.matching import text_target
 
 PromptFormat = Literal["lines", "geneval", "parquet"]
 Split = Literal["train", "heldout"]
@@ -101,12 +103,11 @@ def _geneval_row(line: str, where: str) -> tuple[str, Metadata]:
     text = row.get("prompt")
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"{where}: GenEval metadata has no `prompt` (or an empty one)")
-    include = row.get("include")
-    if not isinstance(include, list) or not include or not all(_is_object(part) for part in include):
+    if not row.get("include"):
         raise UserError(f"{where}: GenEval metadata needs `include`, a list of objects with `class` and `count`")
     metadata = {key: value for key, value in row.items() if key != "prompt"}
     _refuse_strange(metadata, where)
-    return _text(text, where), metadata
+    return _text(text, where), _checked(metadata, where)
 
 
 def _text(text: str, where: str) -> str:
@@ -148,12 +149,14 @@ def _refuse_strange(value: Any, where: str, at: str = "metadata", depth: int = 1
         raise UserError(f"{where}: {at} is a {type(value).__name__}, which JSON has no form for")
 
 
-def _is_object(part: Any) -> bool:
-    """Whether one entry of `include` names a class and a count of at least 1."""
-    if not isinstance(part, dict):
-        return False
-    name, count = part.get("class"), part.get("count")
-    return isinstance(name, str) and bool(name) and type(count) is int and count >= 1
+def _checked(metadata: Metadata, where: str) -> Metadata:
+    """The metadata themselves, if a scorer could read them; its own classes and colours are known once it is up."""
+    try:
+        text_target("", metadata)
+        parse_spec(metadata, None, None)
+    except ValueError as error:
+        raise UserError(f"{where}: bad metadata: {error}") from error
+    return metadata
 
 
 def _refuse_empty_quotes(text: str, where: str) -> None:
@@ -186,7 +189,9 @@ def _parquet_rows(path: Path) -> list[tuple[str, Metadata]]:
     rows: list[tuple[str, Metadata]] = []
     for number, (text, note) in enumerate(zip(texts, notes, strict=True), start=1):
         where = f"{path}, row {number}"
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str):
+            raise UserError(f"{where}: a prompt must be text, got {text!r:.60} ({type(text).__name__})")
+        if not text.strip():
             raise UserError(f"{where}: empty prompt")
         _refuse_empty_quotes(text, where)
         rows.append((_text(text, where), _parquet_metadata(note, where)))
@@ -204,7 +209,7 @@ def _parquet_metadata(note: Any, where: str) -> Metadata:
     if not isinstance(value, dict):
         raise UserError(f"{where}: metadata must be a JSON object, got {type(value).__name__}")
     _refuse_strange(value, where)
-    return value
+    return _checked(value, where)
 
 
 class PromptSampler:

@@ -9,13 +9,16 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from actors.controller import Controller
 from actors.results import ActorVitals, IterationResult, SilentListener
+from deploy.errors import report
 from deploy.recipe import load_recipe
+from learner.errors import UserError
 
 STAGES = ("rollout", "rewards", "learner", "sync", "other", "total")
 WARMUP = 1
@@ -101,7 +104,10 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets", help="as for marble train")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = figures(measure(args.recipe, args.iterations, args.sets))
+    try:
+        found = figures(measure(args.recipe, args.iterations, args.sets))
+    except UserError as error:
+        sys.exit(report(error))
     print(json.dumps(found, indent=2)) if args.json else show(found)
 
 

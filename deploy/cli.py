@@ -35,6 +35,11 @@ _ClickError = _UsageError.__mro__[1]
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     command = typer.main.get_command(app)
+    for number, arg in enumerate(args, start=1):
+        # Python hands on bytes that are no text as halves of characters, which no file, prompt or message may hold.
+        if not arg.isascii() and any("\ud800" <= character <= "\udfff" for character in arg):
+            print(f"error: argument {number} is not UTF-8: {ascii(arg)[:80]}", file=sys.stderr)
+            return 2
     try:
         code = command.main(args=list(args) or ["--help"], prog_name=PROGRAM, standalone_mode=False)
     except BrokenPipeError:

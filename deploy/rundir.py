@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.errors import ProblemsError
+from deploy.errors import ProblemsError, one_line
 from deploy.files import write_text
+from deploy.invocation import option
 from deploy.recipe import Recipe, differences, load_resolved, show, to_yaml
 from learner.errors import UserError
 
@@ -70,14 +71,26 @@ def runs_root() -> Path:
     """Folder in which runs lie unless --run-dir says otherwise."""
     named = os.environ.get(RUNS_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        return expanded(Path(named), RUNS_VARIABLE).absolute()
     here = Path.cwd()
     return JOB_RUNS.expanduser() if _RAY_PACKAGE_MARK in here.as_posix() else here / "runs"
 
 
 def run_dir_for(recipe: Recipe, given: Path | None) -> RunDir:
     """The directory of a run."""
-    return RunDir((given.expanduser() if given else runs_root() / recipe.config.run.name).absolute())
+    return RunDir((expanded(given, "--run-dir") if given else runs_root() / recipe.config.run.name).absolute())
+
+
+def expanded(path: Path, what: str) -> Path:
+    """The path with ~ replaced.
+
+    Raises:
+        UserError: ~name of a user this machine does not know; `what` says where it was given.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{what} {path}: {one_line(str(error)).rstrip('.').lower()}") from error
 
 
 def require_new(run_dir: RunDir) -> None:
@@ -87,10 +100,22 @@ def require_new(run_dir: RunDir) -> None:
         UserError: there is something; nothing was touched.
     """
     if os.path.lexists(run_dir.path):
-        raise UserError(f"{run_dir.path} exists; continue it with --resume, or choose another with --run-dir")
-    parent = next(p for p in run_dir.path.parents if p.exists())
+        go_on, elsewhere = option("--resume"), option("--run-dir FOLDER")
+        raise UserError(f"{run_dir.path} exists; continue it with {go_on}, or choose another place with {elsewhere}")
+    require_writable(run_dir.path)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a place where nothing can be made.
+
+    Raises:
+        UserError: what is there of its parents is no folder, or one that cannot be written to.
+        OSError: a name is too long.
+    """
+    parent = next(p for p in path.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise UserError(f"{run_dir.path}: {parent} is not a folder that can be written to")
+        raise UserError(f"{path}: {parent} is not a folder that can be written to")
+    path.exists()  # raises where a name is too long
 
 
 def require_resumable(run_dir: RunDir, recipe: Recipe) -> Path:

@@ -14,8 +14,8 @@ from transformers import CLIPTextModelWithProjection, T5EncoderModel
 
 from learner.config import PolicyConfig
 from learner.errors import PolicyError
+from learner.model_folder import TOKENIZER_FILES, absent_parts, index_problem
 
-PIPELINE = "StableDiffusion3Pipeline"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS: Mapping[str, type[Any]] = {
     "transformer": SD3Transformer2DModel,
@@ -26,7 +26,6 @@ MODELS: Mapping[str, type[Any]] = {
 }
 HARMLESS_EXTRA = re.compile(r"\.position_ids$")
 """Older checkpoints store this constant, which newer classes make themselves."""
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "spiece.model")
 TEXT = ("text_encoder", "text_encoder_2", "text_encoder_3", "tokenizer", "tokenizer_2", "tokenizer_3")
 
 
@@ -42,7 +41,7 @@ def load_pipeline(config: PolicyConfig, with_vae: bool, with_text: bool) -> Stab
     index = _model_index(config)
     dtype = getattr(torch, config.dtype)
     absent = {"image_encoder", "feature_extractor", *(() if with_vae else ("vae",)), *(() if with_text else TEXT)}
-    absent |= {name for name, value in index.items() if isinstance(value, list | tuple) and value[0] is None}
+    absent |= absent_parts(index)
     _check_tokenizers(Path(config.base), {name for name in TEXT if name.startswith("tokenizer")} - absent)
     with _quiet(), _one_line(config.base, "the pipeline"):
         models = {name: _load_model(name, config, dtype) for name in MODELS if name not in absent}
@@ -65,11 +64,9 @@ def _model_index(config: PolicyConfig) -> Mapping[str, Any]:
         raise PolicyError(f"policy.base: there is no folder {base}")
     with _quiet(), _one_line(base, "model_index.json"):
         index = StableDiffusion3Pipeline.load_config(base, revision=config.revision)
-    if index.get("_class_name") != PIPELINE:
-        raise PolicyError(f"policy.base: {base} is a {index.get('_class_name')}, expected a {PIPELINE}")
-    transformer = index.get("transformer")
-    if not isinstance(transformer, list | tuple) or transformer[1] != SD3Transformer2DModel.__name__:
-        raise PolicyError(f"policy.base: {base} has transformer {transformer}, expected SD3Transformer2DModel")
+    problem = index_problem(index)
+    if problem:
+        raise PolicyError(f"policy.base: {base} {problem}")
     return dict(index)
 
 

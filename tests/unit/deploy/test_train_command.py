@@ -164,6 +164,19 @@ def test_a_run_directory_that_cannot_be_made(recipe_file: Path, workdir: Path, m
     problem(marble("train", recipe_file, "--run-dir", "file/run"), "file", "not a folder that can be written to")
 
 
+def test_a_run_directory_that_no_file_system_takes(
+    recipe_file: Path, workdir: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem(marble("train", recipe_file, "--run-dir", "~nosuchuser/x"), "--run-dir ~nosuchuser/x: ", "home directory")
+    for flags in ((), ("--resume",)):
+        problem(marble("train", recipe_file, "--run-dir", "x" * 300, *flags), "xxx...: file name too long")
+        problem(marble("train", recipe_file, "--run-dir", "x/" * 3000, *flags), "...: file name too long")
+    monkeypatch.setenv("MARBLE_RUNS", "~nosuchuser/x")
+    problem(marble("train", recipe_file), "MARBLE_RUNS ~nosuchuser/x: ", "home directory")
+    problem(marble("status"), "MARBLE_RUNS ~nosuchuser/x: ")
+    assert not list(workdir.iterdir())
+
+
 def test_resume_goes_on(recipe_file: Path, run: Path, marble: Marble) -> None:
     ran = marble("train", recipe_file, "--resume")
     assert ran.code == 0, ran.err
@@ -320,6 +333,44 @@ def test_a_stopped_run_says_how_to_go_on(
         f"stopped by {number.name} after 2 iterations; go on with: marble train {recipe_file} --set learner.lr=2e-3 "
         "--run-dir 'my run' --resume"
     ]
+
+
+CALLS: dict[str, tuple[list[str], str, str | None, str]] = {
+    "module": ([".venv/bin/python", "-W", "error", "-m", "deploy.cli", "train"], "cli.py", None, "{m} train RECIPE"),
+    "script on the PATH": (["python", "SCRIPT", "train"], "SCRIPT", None, "marble train RECIPE"),
+    "script by its path": (["python", "bin/marble", "train"], "bin/marble", None, "bin/marble train RECIPE"),
+    "make": (["p", "-m", "deploy.cli", "train"], "cli.py", "train-long", "make train-long ARGS='OPTIONS'"),
+}
+
+
+@pytest.mark.parametrize(("words", "name", "target", "expected"), CALLS.values(), ids=CALLS)
+def test_the_hint_after_a_stop_can_be_typed(
+    recipe_file: Path,
+    workdir: Path,
+    marble: Marble,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    name: str,
+    target: str | None,
+    expected: str,
+) -> None:
+    """In the words in which the program was called, whatever they were."""
+    script = workdir.parent / "path" / "marble"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(script.parent))
+    monkeypatch.setattr(sys, "orig_argv", [word.replace("SCRIPT", str(script)) for word in words])
+    monkeypatch.setattr(sys, "argv", [name.replace("SCRIPT", str(script))])
+    if target:
+        monkeypatch.setenv("MARBLE_MAKE_TARGET", target)
+    FakeController.act = {"iteration 2": raising(RunStopped(signal.SIGINT, 2, Path("x/000002")))}
+    ran = marble("train", recipe_file, "--set", "learner.lr=2e-3")
+    options = "--set learner.lr=2e-3 --resume"
+    expected = expected.replace("{m}", ".venv/bin/python -W error -m deploy.cli").replace("RECIPE", str(recipe_file))
+    command = expected.replace("OPTIONS", options) if target else f"{expected} {options}"
+    assert ran.lines == [f"stopped by SIGINT after 2 iterations; go on with: {command}"]
+    again = "ARGS=--resume" if target else "with --resume"
+    problem(marble("train", recipe_file), "exists; continue it", again, "--run-dir FOLDER")
 
 
 def test_stopped_before_anything_was_trained(recipe_file: Path, workdir: Path, marble: Marble) -> None:

@@ -63,7 +63,7 @@ def test_kl_on_a_share_of_the_cells_is_not_kl_on_all(one_rank: dict[str, dict[st
 
 
 def test_two_ranks_go_on_from_a_checkpoint_bit_for_bit(two_ranks: list[dict[str, Any]], tiny_folder: Path) -> None:
-    """FAULTS 5 under the shipped recipes' numbers; and the first images' policy is the same for any number of ranks."""
+    """FAULTS 5 with the shipped numbers; and the policy of the first images is one for any number of ranks."""
     alone = make_learner(tiny_folder, **SHIPPED).adapter("old").hash
     for found in (rank["resumed"] for rank in two_ranks):
         assert found["resumed"] == found["straight"]
