@@ -109,7 +109,7 @@ def load(look: Look, device: str | None) -> Any:
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             raise UserError(f"--device {device}: {str(error).splitlines()[0]}") from error
     names = ("default",) if look.lora is not None else ()
-    return Policy.load(look.policy, names, device=device).pipeline()
+    return Policy.load(look.policy, names, device=device, whole_lora=True).pipeline()
 
 
 def draw(pipeline: Any, look: Look, prompt: str, seed: int) -> "Tensor":

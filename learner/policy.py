@@ -69,8 +69,12 @@ class Policy:
         seed: int = 0,
         with_vae: bool = True,
         with_text: bool = True,
+        whole_lora: bool = False,
     ) -> "Policy":
         """Load the base and attach adapters, all equal: fresh ones of this seed, or `config.init_lora`.
+
+        Args:
+            whole_lora: `init_lora` is what `config.lora` trained, to be drawn with: nothing of it may be missing.
 
         Raises:
             PolicyError: the base cannot be loaded, does not fit the resolution, or LoRA targets match nothing.
@@ -82,7 +86,7 @@ class Policy:
         if adapter_names:
             adapters.attach(policy.transformer, config.lora, adapter_names, seed)
             if config.init_lora is not None:
-                policy._start_from(config.init_lora, config.lora, adapter_names)
+                policy._start_from(config.init_lora, config.lora, adapter_names, whole_lora)
         return policy
 
     @torch.no_grad()
@@ -153,10 +157,15 @@ class Policy:
         """diffusers' own pipeline around the same modules, adapters included."""
         return self._pipeline
 
-    def _start_from(self, path: str, lora: LoraConfig, adapter_names: Sequence[str]) -> None:
-        fresh = adapters.read(self.transformer, adapter_names[0])
+    def _start_from(self, path: str, lora: LoraConfig, adapter_names: Sequence[str], whole: bool) -> None:
+        loaded, fresh = load_lora(path), adapters.read(self.transformer, adapter_names[0])
+        missing = sorted(fresh.keys() - loaded.tensors.keys())
+        if whole and missing:
+            raise PolicyError(
+                f"policy.init_lora: {path} lacks {len(missing)} of {len(fresh)} tensors, first {missing[0]}"
+            )
         try:
-            tensors = adapters.continued(load_lora(path), fresh, lora)
+            tensors = adapters.continued(loaded, fresh, lora)
         except PolicyError as error:
             raise PolicyError(f"policy.init_lora: {path} {error}") from error
         for name in adapter_names:

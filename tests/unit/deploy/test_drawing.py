@@ -178,8 +178,35 @@ def test_a_lora_with_a_missing_key_is_refused(
     assert tree(workdir) == before
     module = key.rsplit(".lora_", 1)[0]
     run = make_run(drawable, {k: v for k, v in tensors.items() if not k.startswith(module + ".")}, workdir)
-    problem(marble("generate", "a cat", "--run", run, "-o", "x.png"), "matched", "expected", module)
+    problem(marble("generate", "a cat", "--run", run, "-o", "x.png"), "lacks 2 of", "tensors, first", module)
     assert not (workdir / "x.png").exists()
+
+
+@pytest.mark.parametrize("command", ["generate", "eval"])
+def test_a_run_with_torn_checkpoints_only_is_one_line(
+    drawable: Path, tensors: dict[str, torch.Tensor], workdir: Path, marble: Marble, command: str
+) -> None:
+    """Row 7: which one, and what is wrong with it; nobody asked to resume."""
+    run = make_run(drawable, tensors, workdir)
+    (run / "checkpoints" / "000004" / "default.safetensors").unlink()
+    args = ("a cat", "--run", run, "-o", "x.png") if command == "generate" else (run,)
+    ran = marble(command, *args)
+    problem(ran, "no whole checkpoint in", "000004 is torn: default.safetensors is missing")
+    assert "resume" not in ran.err
+
+
+def test_a_torn_checkpoint_is_told_and_passed_over(
+    drawable: Path,
+    tensors: dict[str, torch.Tensor],
+    workdir: Path,
+    marble: Marble,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = make_run(drawable, tensors, workdir)
+    (run / "checkpoints" / "000005").mkdir()
+    assert marble("generate", "a cat", "--run", run, "-o", "x.png").code == 0
+    (record,) = caplog.records
+    assert record.getMessage().endswith("000005 is torn: it has no manifest.json; it is passed over")
 
 
 BROKEN = {
