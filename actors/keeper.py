@@ -93,23 +93,25 @@ class Keeper:
             if done > iterations_done:
                 evaluation_path(self._run_dir, done).unlink()
 
-    def set_aside_unreadable(self, reward_names: Sequence[str], warn: Callable[[str], None]) -> None:
-        """Evaluations that cannot be read get another name; what is still needed of them is drawn and scored again."""
+    def recall(self, reward_names: Sequence[str], warn: Callable[[str], None]) -> None:
+        """Takes the evaluations of the run's earlier lives into account.
+
+        One that cannot be read gets another name; what is still needed of it is drawn and scored again.
+        """
+        results: dict[int, EvaluationResult] = {}
         for done in evaluated(self._run_dir):
             try:
-                read_evaluation(self._run_dir, done, reward_names)
+                result = read_evaluation(self._run_dir, done, reward_names)
             except UserError as error:
                 path = evaluation_path(self._run_dir, done)
                 aside = path.rename(path.with_name(f"{path.name}.unreadable"))
                 warn(f"{error}; it is now {aside.name}")
-
-    def recall(self, reward_names: Sequence[str]) -> None:
-        """Takes the evaluations of the run's earlier lives into account."""
-        before = read_evaluation(self._run_dir, 0, reward_names)
-        for done in evaluated(self._run_dir):
-            result = read_evaluation(self._run_dir, done, reward_names)
-            if before is not None and result is not None:
-                self.note(before, result)
+                continue
+            if result is not None:
+                results[done] = result
+        if 0 in results:
+            for result in results.values():
+                self.note(results[0], result)
 
 
 def _state_problem(state: Mapping[str, Any], reward_names: Sequence[str]) -> str:

@@ -112,17 +112,9 @@ def _geneval_row(line: str, where: str) -> tuple[str, Metadata]:
 
 def _text(text: str, where: str) -> str:
     """The prompt as it is drawn."""
-    if not _is_unicode(text):
+    if not json_text.is_unicode(text):
         raise UserError(f"{where}: the prompt holds half a character (a surrogate), which no encoding has")
     return text.strip()
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse_strange(value: Any, where: str, at: str = "metadata", depth: int = 1) -> None:
@@ -143,7 +135,7 @@ def _refuse_strange(value: Any, where: str, at: str = "metadata", depth: int = 1
         for index, item in enumerate(value):
             _refuse_strange(item, where, f"{at}[{index}]", depth + 1)
     elif isinstance(value, str):
-        if not _is_unicode(value):
+        if not json_text.is_unicode(value):
             raise UserError(f"{where}: {at} holds half a character (a surrogate), which no encoding has")
     elif not isinstance(value, int | float | None):
         raise UserError(f"{where}: {at} is a {type(value).__name__}, which JSON has no form for")

@@ -135,10 +135,8 @@ def _ema_alpha(config: RunConfig, point: ResumePoint | None) -> dict[str, float]
 
 def _go_on_from(run: Run, point: ResumePoint) -> None:
     """The run directory as it was when the checkpoint was written, and the restart marked in it."""
-    names = run.order.config.reward_names
     run.done = point.iterations_done
     run.elapsed_before_s = run.metrics.resume(run.done)
     run.ledger.truncate_after(run.done)
     run.keeper.drop_later_evaluations(run.done)
-    run.keeper.set_aside_unreadable(names, run.order.listener.on_warning)
-    run.keeper.recall(names)
+    run.keeper.recall(run.order.config.reward_names, run.order.listener.on_warning)

@@ -1,6 +1,5 @@
 """What runs there are and what they are doing, read off their directories. Imports neither torch nor ray."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
@@ -19,6 +18,7 @@ from deploy.errors import loading, one_line
 from deploy.files import to_json
 from deploy.progress.view import WINDOW, duration, mean, number
 from deploy.rundir import JOB_RUNS, RunDir, runs_root
+from learner import json_text
 from learner.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -163,8 +163,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     events = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
+            event = json_text.parse(line)
+        except ValueError:
             break
         if isinstance(event, dict):
             events.append(event)

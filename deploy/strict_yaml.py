@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from learner import json_text
 from learner.errors import UserError
 
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
@@ -131,7 +132,7 @@ def _check_scalar(node: yaml.ScalarNode) -> None:
         raise _refused(node, f"{text[:40]!r} is no {kind}")
     if kind == "int" and (len(text) > len(str(MAX_INT)) + 1 or abs(int(text)) > MAX_INT):
         raise _refused(node, f"{text[:24]}{'...' * (len(text) > 24)} is more than 64 bits hold")
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if not json_text.is_unicode(text):
         raise _refused(node, f"{text[:40]!r} holds half a character")
 
 

@@ -1,4 +1,4 @@
-"""JSON from outside: whatever is wrong with it is one kind of error. Imports no torch."""
+"""Text and JSON from outside: whatever is wrong with it is one kind of error. Imports no torch."""
 
 import json
 from typing import Any
@@ -21,3 +21,12 @@ def parse(text: str | bytes) -> Any:
         raise ValueError(f"not UTF-8 (byte {error.start})") from error
     except ValueError as error:  # Python turns no text of thousands of digits into a number
         raise ValueError(f"a number is too long ({str(error).split(';')[0].lower()})") from error
+
+
+def is_unicode(text: str) -> bool:
+    """Whether every character is one: Python's texts may hold halves (surrogates), which no encoding has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,12 +1,14 @@
 """A look at a model folder without loading it: what is missing, of another kind or cut short, told within a second.
 
-Imports nothing but the standard library: preflight uses it before Ray starts, the loader before it loads.
+Imports no torch: preflight uses it before Ray starts, the loader before it loads.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from learner import json_text
 
 PIPELINE = "StableDiffusion3Pipeline"
 CLASSES: Mapping[str, str] = {
@@ -138,8 +140,6 @@ def _json_problems(path: Path) -> Iterator[str]:
 def _read_json(path: Path) -> tuple[Any, str]:
     """What a file holds, or why it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")), ""
-    except RecursionError:
-        return None, f"{path.name} is nested too deeply"
-    except (OSError, ValueError) as error:  # neither UTF-8 nor JSON are both ValueErrors
+        return json_text.parse(path.read_text(encoding="utf-8")), ""
+    except (OSError, ValueError) as error:  # no UTF-8 and no JSON are both ValueErrors
         return None, f"{path.name} is not JSON ({error})"

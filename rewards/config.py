@@ -16,6 +16,8 @@ DOTTED_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 _SCORER_NAME = re.compile(r"^[A-Za-z_][\w.-]*$")
 
+Condition = Literal["always", "quoted", "metadata"]
+"""On a prompt: none, a target text in it, or `include` in its metadata."""
 DottedPath = Annotated[str, StringConstraints(pattern=DOTTED_PATH)]
 
 
@@ -117,7 +119,7 @@ class RewardConfig(_Model):
     """Keyword arguments of the scorer."""
     applies: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the prompt sources it applies to; None is all of them."""
-    when: Literal["always", "quoted", "metadata"] = "always"
+    when: Condition = "always"
     """Further condition on each prompt: `quoted` has a text in straight double quotes, `metadata` carries `include`."""
 
     @field_validator("scorer")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from rewards.config import ARGS_OF_BUILT_IN, RewardConfig, check_args
+from rewards.config import ARGS_OF_BUILT_IN, Condition, RewardConfig, check_args
 from rewards.contract import Metadata, RewardResult, Scorer, State
 from rewards.dotted import load_dotted, nearest
 from rewards.known import KNOWN_PROMPT, known_image
@@ -24,11 +24,13 @@ _CLASS_OF_BUILT_IN = {
 }
 
 
-_NEED_OF_BUILT_IN = {
-    "ocr": "a text in straight double quotes, or `text` in its metadata",
-    "geneval": "`include` in its metadata",
-}
+_NEED_OF_BUILT_IN: dict[str, Condition] = {"ocr": "quoted", "geneval": "metadata"}
 """What a prompt must carry for a built-in scorer to score it; CLIP scores any."""
+_IN_WORDS: dict[Condition, str] = {
+    "always": "",
+    "quoted": "a text in straight double quotes, or `text` in its metadata",
+    "metadata": "`include` in its metadata",
+}
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,7 @@ def applicable(config: RewardConfig, source: str, prompt: str, metadata: Metadat
     """
     if config.applies is not None and source not in config.applies:
         return False
-    if config.when == "quoted":
-        return _has_text(prompt, metadata)
-    if config.when == "metadata":
-        return bool(metadata.get("include"))
-    return True
+    return _carries(config.when, prompt, metadata)
 
 
 def can_score(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
@@ -94,21 +92,20 @@ def can_score(config: RewardConfig, source: str, prompt: str, metadata: Metadata
     `when: always` sends every prompt of its sources to the scorer, which then calls those without a target not
     applicable; a run in which that is all of them has to be refused before it starts.
     """
-    if not applicable(config, source, prompt, metadata):
-        return False
-    if config.scorer == "ocr":
-        return _has_text(prompt, metadata)
-    if config.scorer == "geneval":
-        return bool(metadata.get("include"))
-    return True
+    need = _NEED_OF_BUILT_IN.get(config.scorer, "always")
+    return applicable(config, source, prompt, metadata) and _carries(need, prompt, metadata)
 
 
 def need_of(config: RewardConfig) -> str:
     """What a prompt must carry for :func:`can_score`, in words; empty where any prompt will do or nobody can know."""
-    return _NEED_OF_BUILT_IN.get(config.scorer, "")
+    return _IN_WORDS[_NEED_OF_BUILT_IN.get(config.scorer, "always")]
 
 
-def _has_text(prompt: str, metadata: Metadata) -> bool:
+def _carries(condition: Condition, prompt: str, metadata: Metadata) -> bool:
+    if condition == "always":
+        return True
+    if condition == "metadata":
+        return bool(metadata.get("include"))
     try:
         return text_target(prompt, metadata) is not None
     except ValueError:

@@ -125,8 +125,7 @@ def test_an_evaluation_that_cannot_be_read_is_set_aside(tmp_path: Path, how: str
     else:
         path.write_bytes({"cut": whole[:-20], "empty": b"", "text": b"x" * 100}[how])
     keeper, warnings = Keeper(CheckpointConfig(), tmp_path), list[str]()
-    keeper.set_aside_unreadable(NAMES, warnings.append)
-    keeper.recall(NAMES)
+    keeper.recall(NAMES, warnings.append)
     if how != "folder":  # which is no file, so there is no evaluation
         assert not path.exists()
         assert path.with_name("000000.parquet.unreadable").exists(), "nothing is lost"
@@ -141,8 +140,7 @@ def test_a_file_of_another_name_is_no_evaluation(tmp_path: Path) -> None:
         evaluation_path(tmp_path, 0).with_name(name).write_text("mine")
     keeper, warnings = Keeper(CheckpointConfig(), tmp_path), list[str]()
     keeper.drop_later_evaluations(0)
-    keeper.set_aside_unreadable(NAMES, warnings.append)
-    keeper.recall(NAMES)
+    keeper.recall(NAMES, warnings.append)
     assert warnings == []
     assert len(list(evaluation_path(tmp_path, 0).parent.iterdir())) == 3
 
@@ -162,7 +160,7 @@ def test_evaluations_of_iterations_to_come_go_and_the_earlier_count(tmp_path: Pa
     keeper = Keeper(CheckpointConfig(keep_best=1), tmp_path)
     keeper.drop_later_evaluations(2)
     assert not evaluation_path(tmp_path, 4).exists()
-    keeper.recall(["a"])
+    keeper.recall(["a"], pytest.fail)
     keeper.path(2).mkdir(parents=True)
     assert keeper.best_paths() == [keeper.path(2)]
 
