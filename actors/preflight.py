@@ -4,7 +4,6 @@
 actor, where each scorer scores one known image and the base model is loaded.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,8 @@ from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
 from harmonizer.config import HarmonizerConfig
 from learner.errors import UserError
-from rewards.registry import applicable
+from learner.model_folder import checkpoint_problems, folder_problems
+from rewards.registry import can_score, need_of
 
 RESOURCES_WAIT_S = 20.0
 """For what a run that just ended has yet to give back; an impossible placement is an error within 30 s."""
@@ -63,11 +63,12 @@ def check_files(config: RunConfig) -> PromptSets:
     train, problems = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
     problems += more
+    evaluated = {name: prompts[: config.eval.prompts_per_source] for name, prompts in held.items()}
     if not problems:
         problems += shortages(train, config.prompts.groups_per_iteration)
         problems += rewards_without_prompts(config, train, "training")
-        problems += rewards_without_prompts(config, held, "held-out")
-    problems += model_problems(config.policy.base)
+        problems += rewards_without_prompts(config, evaluated, "held-out")
+    problems += models_problems(config)
     problems += method_problems(config.harmonizer)
     if problems:
         raise PreflightError(problems)
@@ -75,14 +76,16 @@ def check_files(config: RunConfig) -> PromptSets:
 
 
 def rewards_without_prompts(config: RunConfig, sources: Mapping[str, Sequence[Prompt]], kind: str) -> list[str]:
-    """One line for each reward that applies to none of these prompts."""
+    """One line for each reward that can score none of these prompts."""
     lines = []
     for name, reward in config.rewards.items():
         prompts = (prompt for prompts in sources.values() for prompt in prompts)
-        if not any(applicable(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts):
+        if not any(can_score(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts):
+            need = need_of(reward)
             lines.append(
                 f"rewards.{name} applies to none of the {kind} prompts "
-                f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
+                f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when}"
+                + (f"; scorer {reward.scorer} needs {need})" if need else ")")
             )
     return lines
 
@@ -96,22 +99,24 @@ def method_problems(config: HarmonizerConfig) -> list[str]:
     return []
 
 
+def models_problems(config: RunConfig) -> list[str]:
+    """What a look at the base model and at the scorers' checkpoints shows, before anything is started."""
+    problems = model_problems(config.policy.base)
+    for name, reward in config.rewards.items():
+        folder = Path(str(reward.args.get("checkpoint", "")))
+        if reward.scorer == "clip" and folder.is_dir():
+            at = f"rewards.{name}.args.checkpoint: {folder}"
+            problems += [f"{at}: {problem}" for problem in checkpoint_problems(folder, "model")]
+    return problems
+
+
 def model_problems(base: str) -> list[str]:
     """What a look at the folder shows; its weights are read when the actors start."""
     folder = Path(base)
     looks_local = folder.is_absolute() or base.startswith((".", "~")) or base.count("/") != 1
     if not folder.exists():
         return [f"policy.base: {base} does not exist"] if looks_local else []
-    index = folder / "model_index.json"
-    if not index.is_file():
-        return [f"policy.base: {base} has no model_index.json, so it is no model in diffusers' format"]
-    try:
-        names = json.loads(index.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        return [f"policy.base: {index} is not JSON ({error})"]
-    parts = [name for name, value in names.items() if isinstance(value, list) and value and value[0] is not None]
-    missing = [name for name in parts if not (folder / name).is_dir()]
-    return [f"policy.base: {base} lacks the folders {', '.join(missing)}"] if missing else []
+    return [f"policy.base: {problem}" for problem in folder_problems(folder)]
 
 
 # -- cluster ----------------------------------------------------------------------------------------------------------
@@ -126,7 +131,7 @@ def asked_by_role(config: RunConfig) -> tuple[Asked, ...]:
         ("harmonizer", actors.harmonizer),
         ("learner", actors.learner),
     ]
-    return tuple(Asked(role, 1 if role == "harmonizer" else asked.replicas, _resources(asked)) for role, asked in roles)
+    return tuple(Asked(role, asked.replicas, _resources(asked)) for role, asked in roles)
 
 
 def _resources(role: RoleConfig) -> dict[str, float]:

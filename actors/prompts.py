@@ -5,7 +5,6 @@ file is said in one line that names the file and the line, before anything runs.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,16 @@ from typing import Any, Literal
 import numpy as np
 
 from actors.config import PromptsConfig
+from learner import json_text
 from learner.errors import UserError
 from rewards.contract import Metadata
+from rewards.geneval_metadata import parse_spec
+from rewards.matching import text_target
 
 PromptFormat = Literal["lines", "geneval", "parquet"]
 Split = Literal["train", "heldout"]
+MAX_DEPTH = 32
+"""Of metadata; GenEval's is 4 deep, and what is far deeper can be read but neither written nor sent."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,10 @@ def _line_rows(path: Path, file_format: PromptFormat) -> list[tuple[str, Metadat
 
 def _decoded_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 file without their ends; a final line end adds none."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors mark UTF-8 with three bytes
+    try:
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors mark UTF-8 with three bytes
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -88,26 +95,60 @@ def _decoded_lines(path: Path) -> list[str]:
 def _geneval_row(line: str, where: str) -> tuple[str, Metadata]:
     """(text, metadata) of one of GenEval's JSON lines."""
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON ({error.msg} at column {error.colno})") from error
+        row = json_text.parse(line)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON ({error})") from error
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected a JSON object, got {type(row).__name__}")
     text = row.get("prompt")
     if not isinstance(text, str) or not text.strip():
         raise UserError(f"{where}: GenEval metadata has no `prompt` (or an empty one)")
-    include = row.get("include")
-    if not isinstance(include, list) or not include or not all(_is_object(part) for part in include):
+    if not row.get("include"):
         raise UserError(f"{where}: GenEval metadata needs `include`, a list of objects with `class` and `count`")
-    return text.strip(), {key: value for key, value in row.items() if key != "prompt"}
+    metadata = {key: value for key, value in row.items() if key != "prompt"}
+    _refuse_strange(metadata, where)
+    return _text(text, where), _checked(metadata, where)
 
 
-def _is_object(part: Any) -> bool:
-    """Whether one entry of `include` names a class and a count of at least 1."""
-    if not isinstance(part, dict):
-        return False
-    name, count = part.get("class"), part.get("count")
-    return isinstance(name, str) and bool(name) and type(count) is int and count >= 1
+def _text(text: str, where: str) -> str:
+    """The prompt as it is drawn."""
+    if not json_text.is_unicode(text):
+        raise UserError(f"{where}: the prompt holds half a character (a surrogate), which no encoding has")
+    return text.strip()
+
+
+def _refuse_strange(value: Any, where: str, at: str = "metadata", depth: int = 1) -> None:
+    """Metadata travels between processes and into a checkpoint's digest: plain JSON of a moderate depth.
+
+    Raises:
+        UserError: it is not; names the key.
+    """
+    if depth > MAX_DEPTH:
+        raise UserError(f"{where}: metadata is nested more than {MAX_DEPTH} deep, at {at[:80]}")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise UserError(f"{where}: {at} has a key {key!r}, which is no text")
+            _refuse_strange(key, where, f"a key of {at}", depth + 1)
+            _refuse_strange(item, where, f"{at}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_strange(item, where, f"{at}[{index}]", depth + 1)
+    elif isinstance(value, str):
+        if not json_text.is_unicode(value):
+            raise UserError(f"{where}: {at} holds half a character (a surrogate), which no encoding has")
+    elif not isinstance(value, int | float | None):
+        raise UserError(f"{where}: {at} is a {type(value).__name__}, which JSON has no form for")
+
+
+def _checked(metadata: Metadata, where: str) -> Metadata:
+    """The metadata themselves, if a scorer could read them; its own classes and colours are known once it is up."""
+    try:
+        text_target("", metadata)
+        parse_spec(metadata, None, None)
+    except ValueError as error:
+        raise UserError(f"{where}: bad metadata: {error}") from error
+    return metadata
 
 
 def _refuse_empty_quotes(text: str, where: str) -> None:
@@ -125,19 +166,27 @@ def _parquet_rows(path: Path) -> list[tuple[str, Metadata]]:
 
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
+    for column in ("prompt", "metadata"):
+        if table.column_names.count(column) > 1:
+            raise UserError(f"{path}: has {table.column_names.count(column)} columns `{column}`")
     if "prompt" not in table.column_names:
         raise UserError(f"{path}: no column `prompt`, only {', '.join(table.column_names)}")
-    texts = table.column("prompt").to_pylist()
-    notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
+    try:
+        texts = table.column("prompt").to_pylist()
+        notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
+    except (pa.ArrowException, ValueError) as error:  # text that is no UTF-8, dates out of Python's range
+        raise UserError(f"{path}: holds values that cannot be read ({' '.join(str(error).split())})") from error
     rows: list[tuple[str, Metadata]] = []
     for number, (text, note) in enumerate(zip(texts, notes, strict=True), start=1):
         where = f"{path}, row {number}"
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str):
+            raise UserError(f"{where}: a prompt must be text, got {text!r:.60} ({type(text).__name__})")
+        if not text.strip():
             raise UserError(f"{where}: empty prompt")
         _refuse_empty_quotes(text, where)
-        rows.append((text.strip(), _parquet_metadata(note, where)))
+        rows.append((_text(text, where), _parquet_metadata(note, where)))
     return rows
 
 
@@ -146,12 +195,13 @@ def _parquet_metadata(note: Any, where: str) -> Metadata:
     if note is None or note == "":
         return {}
     try:
-        value = json.loads(note) if isinstance(note, str) else note
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: metadata is not JSON ({error.msg} at column {error.colno})") from error
+        value = json_text.parse(note) if isinstance(note, str) else note
+    except ValueError as error:
+        raise UserError(f"{where}: metadata is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{where}: metadata must be a JSON object, got {type(value).__name__}")
-    return value
+    _refuse_strange(value, where)
+    return _checked(value, where)
 
 
 class PromptSampler:

@@ -9,13 +9,14 @@ from actors.config import (
     CheckpointConfig,
     ControllerConfig,
     EvalConfig,
+    Name,
     PoolConfig,
     PromptsConfig,
     RunSettings,
 )
 from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
-from rewards.config import RewardConfig
+from rewards.config import ARGS_OF_BUILT_IN, RewardConfig
 
 
 class RunConfig(BaseModel):
@@ -30,7 +31,7 @@ class RunConfig(BaseModel):
     eval_sampling: SamplingConfig = SamplingConfig(steps=40)
     """Evaluation, generation and the samples shown."""
     prompts: PromptsConfig
-    rewards: dict[str, RewardConfig]
+    rewards: dict[Name, RewardConfig]
     """By name, in the order of K."""
     harmonizer: HarmonizerConfig = HarmonizerConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -89,6 +90,24 @@ class RunConfig(BaseModel):
             raise ValueError("harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed")
         return self
 
+    @model_validator(mode="after")
+    def _scorers_are_where_their_pools_are(self) -> Self:
+        for name, reward in self.rewards.items():
+            num_gpus, device = self.pool(name).num_gpus, reward.args.get("device")
+            if not _has_device(reward) or device is None:
+                continue
+            if num_gpus > 0 and device == "cpu":
+                raise ValueError(
+                    f"rewards.{name}.args.device is cpu, but actors.pools.{name}.num_gpus reserves {num_gpus:g} of a "
+                    "GPU; leave device out, or set num_gpus: 0"
+                )
+            if num_gpus == 0 and str(device).startswith("cuda"):
+                raise ValueError(
+                    f"rewards.{name}.args.device is {device}, but its pool has no GPU; "
+                    f"set actors.pools.{name}.num_gpus, e.g. to 0.25, and leave device out"
+                )
+        return self
+
     @property
     def num_samples(self) -> int:
         """N: images per iteration."""
@@ -102,3 +121,16 @@ class RunConfig(BaseModel):
     def pool(self, reward: str) -> PoolConfig:
         """The pool of one reward, defaults where the recipe is silent."""
         return self.actors.pools.get(reward, PoolConfig())
+
+    def scorer(self, reward: str) -> RewardConfig:
+        """One reward as its pool runs it: on a GPU if and only if the pool asks for a share of one."""
+        config = self.rewards[reward]
+        if not _has_device(config) or "device" in config.args or self.pool(reward).num_gpus == 0:
+            return config
+        return config.model_copy(update={"args": {**config.args, "device": "cuda"}})
+
+
+def _has_device(reward: RewardConfig) -> bool:
+    """Whether a built-in scorer says where it computes; nobody can know it of another."""
+    model = ARGS_OF_BUILT_IN.get(reward.scorer)
+    return model is not None and "device" in model.model_fields

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from actors.run_config import RunConfig
 from deploy import overrides, paths, schema, strict_yaml
 from deploy.errors import ProblemsError, one_line
-from rewards.config import ARGS_OF_BUILT_IN
+from rewards.config import ARGS_OF_BUILT_IN, check_args
 
 RECIPES = Path(__file__).parent / "recipes"
 Problem = tuple[schema.Path, str]
@@ -146,6 +146,8 @@ def _key_path(loc: Sequence[str | int], data: dict[str, Any]) -> schema.Path:
     for index, part in enumerate(loc):
         parent = schema.get(data, at)
         known = part in parent if isinstance(parent, Mapping) else isinstance(part, int)
+        # A section that the recipe does not have is still a section: what is missing in it is missing there.
+        known = known or part in schema.keys_at(RunConfig, at, data)
         if known or (index == len(loc) - 1 and part != "[key]" and isinstance(parent, Mapping)):
             at = (*at, part)
     return at
@@ -160,10 +162,10 @@ def show(value: Any) -> str:
 def to_data(config: RunConfig) -> dict[str, Any]:
     """Plain data of a configuration, every default filled in, paths portable."""
     data: dict[str, Any] = config.model_dump(mode="json")
-    for reward in data["rewards"].values():
+    for name, reward in data["rewards"].items():
         model = ARGS_OF_BUILT_IN.get(reward["scorer"])
         if model is not None:
-            reward["args"] = model.model_validate(reward["args"]).model_dump(mode="json")
+            reward["args"] = check_args(model, config.scorer(name).args).model_dump(mode="json")
     for found in list(paths.path_values(data)):
         data = paths.replace(data, found.at, paths.portable(found.value))
     return data

@@ -16,6 +16,8 @@ DOTTED_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 _SCORER_NAME = re.compile(r"^[A-Za-z_][\w.-]*$")
 
+Condition = Literal["always", "quoted", "metadata"]
+"""On a prompt: none, a target text in it, or `include` in its metadata."""
 DottedPath = Annotated[str, StringConstraints(pattern=DOTTED_PATH)]
 
 
@@ -41,7 +43,7 @@ class ClipArgs(_Model):
     scale: Literal["training", "published"] = "training"
     """pickscore only: `training` divides logit_scale · cos by 26 as the public recipes do, `published` does not."""
     device: str = "cpu"
-    """Torch device."""
+    """Torch device. In a run whose pool asks for a GPU it becomes `cuda` where the recipe does not say it."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """What the model computes in; cosines are always taken in float32."""
     batch_size: int = Field(default=32, ge=1)
@@ -99,6 +101,15 @@ ARGS_OF_BUILT_IN: Mapping[str, type[BaseModel]] = MappingProxyType(
 """Short names of the scorers that come with this package, with the models of their arguments."""
 
 
+def check_args(model: type[BaseModel], args: dict[str, Any]) -> BaseModel:
+    """Arguments of a built-in scorer, every default filled in; strict, as the rest of a recipe: "128" is no number.
+
+    Raises:
+        ValidationError: an unknown key, a wrong type or range.
+    """
+    return model.model_validate(args, strict=True)
+
+
 class RewardConfig(_Model):
     """One reward of a run."""
 
@@ -108,7 +119,7 @@ class RewardConfig(_Model):
     """Keyword arguments of the scorer."""
     applies: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the prompt sources it applies to; None is all of them."""
-    when: Literal["always", "quoted", "metadata"] = "always"
+    when: Condition = "always"
     """Further condition on each prompt: `quoted` has a text in straight double quotes, `metadata` carries `include`."""
 
     @field_validator("scorer")
@@ -124,5 +135,5 @@ class RewardConfig(_Model):
         model = ARGS_OF_BUILT_IN.get(info.data.get("scorer", ""))
         if model is not None:
             # pydantic puts `args` in front of the path of every error raised in here.
-            model.model_validate(value)
+            check_args(model, value)
         return value

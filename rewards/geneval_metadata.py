@@ -12,14 +12,14 @@ RELATIONS = ("left of", "right of", "above", "below")
 _CLAUSE_KEYS = {"class", "count", "color", "position"}
 
 
-def parse_spec(metadata: Metadata, classes: Sequence[str], colors: Sequence[str]) -> Spec | None:
+def parse_spec(metadata: Metadata, classes: Sequence[str] | None, colors: Sequence[str] | None) -> Spec | None:
     """What the metadata of one prompt asks for, or None when it asks for no objects (no `include`, or an empty one).
 
     Args:
         metadata: `{"tag", "include": [{"class", "count", "color"?, "position"?}], "exclude": [{"class", "count"}]}`,
             with a position as [relation, index].
-        classes: class names the detector can find.
-        colors: colour names the classifier can give; empty without one.
+        classes: class names the detector can find; None where that is not known yet, and any text passes.
+        colors: colour names the classifier can give; empty without one, None as for classes.
 
     Raises:
         ValueError: names the clause and the value got: an unknown key, class, colour or relation, a count below 1, a
@@ -28,7 +28,8 @@ def parse_spec(metadata: Metadata, classes: Sequence[str], colors: Sequence[str]
     include = _clauses_in(metadata, "include")
     if not include:
         return None
-    tag = metadata.get("tag", "")
+    tag = metadata.get("tag")
+    tag = "" if tag is None else tag
     if not isinstance(tag, str):
         raise ValueError(f"tag must be a string, got {tag!r}")
     parsed = tuple(_parse_clause(f"include[{i}]", i, item, classes, colors) for i, item in enumerate(include))
@@ -45,44 +46,50 @@ def _clauses_in(metadata: Metadata, key: str) -> Sequence[Any]:
     return clauses
 
 
-def _parse_clause(where: str, index: int, item: Any, classes: Sequence[str], colors: Sequence[str]) -> Clause:
+def _parse_clause(
+    where: str, index: int, item: Any, classes: Sequence[str] | None, colors: Sequence[str] | None
+) -> Clause:
     class_name, count = _class_and_count(where, item, classes)
     # Tables store a key that is absent in one row as null.
     color = item.get("color")
-    if color is not None and color not in colors:
+    if color is not None and not isinstance(color, str):
+        raise ValueError(f"{where}.color must be text, got {color!r}")
+    if color is not None and colors is not None and color not in colors:
         raise ValueError(f"{where}.color {color!r} is unknown; known are {', '.join(colors) or 'none (no classifier)'}")
     position = item.get("position")
     parsed = None if position is None else _parse_position(f"{where}.position", index, position)
     return Clause(class_name, count, color, parsed)
 
 
-def _parse_exclude(where: str, item: Any, classes: Sequence[str]) -> Clause:
+def _parse_exclude(where: str, item: Any, classes: Sequence[str] | None) -> Clause:
     class_name, count = _class_and_count(where, item, classes)
     if item.get("color") is not None or item.get("position") is not None:
         raise ValueError(f"{where} can give class and count only, got {dict(item)}")
     return Clause(class_name, count)
 
 
-def _class_and_count(where: str, item: Any, classes: Sequence[str]) -> tuple[str, int]:
+def _class_and_count(where: str, item: Any, classes: Sequence[str] | None) -> tuple[str, int]:
     if not isinstance(item, Mapping):
         raise ValueError(f"{where} must be a mapping with class and count, got {item!r}")
     unknown = sorted(set(map(str, item)) - _CLAUSE_KEYS)
     if unknown:
         raise ValueError(f"{where} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_CLAUSE_KEYS))}")
     class_name, count = item.get("class"), item.get("count")
-    if class_name not in classes:
+    if not isinstance(class_name, str) or not class_name:
+        raise ValueError(f"{where}.class must be a name, got {class_name!r}")
+    if classes is not None and class_name not in classes:
         raise ValueError(f"{where}.class {class_name!r} is not one the detector knows")
     number = _whole(count)
     if number is None or number < 1:
         raise ValueError(f"{where}.count must be a whole number of at least 1, got {count!r}")
-    return str(class_name), number
+    return class_name, number
 
 
 def _parse_position(where: str, index: int, position: Any) -> tuple[str, int]:
     if isinstance(position, str) or not isinstance(position, Sequence) or len(position) != 2:
         raise ValueError(f"{where} must be [relation, index], got {position!r}")
     relation, target = position
-    if relation not in RELATIONS:
+    if not isinstance(relation, str) or relation not in RELATIONS:
         raise ValueError(f"{where} relation {relation!r} is unknown; known are {', '.join(RELATIONS)}")
     number = _whole(target)
     if number is None or not 0 <= number < index:

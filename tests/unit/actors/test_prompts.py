@@ -1,18 +1,29 @@
 """Prompt files and the sampler. Rows 9 and 24 of the faults table start here: what cannot be scored is said at once."""
 
+import datetime
 import json
+import pickle
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from actors.config import PromptsConfig
+from actors.keeper import digest
+from actors.preflight import PromptSets
 from actors.prompts import Prompt, PromptFormat, PromptSampler, read_prompts, read_sources, shortages
 from learner.errors import UserError
 
 GENEVAL = {"tag": "counting", "include": [{"class": "cat", "count": 2}], "prompt": "two cats"}
+
+
+def geneval_line(last: str) -> str:
+    """A good line, with something added to it."""
+    return json.dumps(GENEVAL)[:-1] + f", {last}" + "}\n"
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -60,10 +71,39 @@ def test_parquet_has_prompts_and_metadata(tmp_path: Path) -> None:
         ('{"include": [{"class": "cat", "count": 1}]}\n', "geneval", "line 1: GenEval metadata has no `prompt`"),
         ('{"prompt": "x"}\n', "geneval", "line 1: GenEval metadata needs `include`"),
         ('{"prompt": "x", "include": []}\n', "geneval", "line 1: GenEval metadata needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "needs `include`"),
-        ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "needs `include`"),
+        ('{"prompt": "x", "include": [{"class": "cat"}]}\n', "geneval", "include[0].count must be"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 0}]}\n', "geneval", "include[0].count must be"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": true}]}\n', "geneval", "include[0].count must be"),
+        (
+            '{"prompt": "x", "include": [{"class": 5, "count": 1}]}\n',
+            "geneval",
+            "include[0].class must be a name, got 5",
+        ),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "colr": "red"}]}\n', "geneval", "unknown keys colr"),
+        ('{"prompt": "x", "include": [{"class": "cat", "count": 1, "color": 3}]}\n', "geneval", "color must be text"),
+        ('{"prompt": "x", "include": {"class": "cat", "count": 1}}\n', "geneval", "include must be a list"),
+        ('{"prompt": "x", "tag": 3, "include": [{"class": "cat", "count": 1}]}\n', "geneval", "tag must be a string"),
+        (
+            '{"prompt": "x", "include": [{"class": "a", "count": 1}, {"class": "b", "count": 1, '
+            '"position": ["beside", 0]}]}\n',
+            "geneval",
+            "relation 'beside' is unknown; known are left of",
+        ),
+        (
+            '{"prompt": "x", "include": [{"class": "a", "count": 1}], "exclude": [{"class": "a"}]}\n',
+            "geneval",
+            "exclude[0].count must be",
+        ),
+        ('{"prompt": "x", "text": 5, "include": [{"class": "a", "count": 1}]}\n', "geneval", "metadata text must be"),
         ("no parquet", "parquet", "not a Parquet file"),
+        ("[" * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        ('{"prompt": ' * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        (geneval_line('"extra": ' + "[" * 40 + "]" * 40), "geneval", "line 1: metadata is nested more than 32 deep"),
+        (geneval_line('"include": [{"class": "cat", "count": ' + "1" * 5000 + "}]"), "geneval", "a number is too long"),
+        (geneval_line('"extra": "\\ud800"'), "geneval", "line 1: metadata.extra holds half a character"),
+        (geneval_line('"prompt": "a \\udc00"'), "geneval", "line 1: the prompt holds half a character"),
     ],
+    ids=lambda value: str(value)[:40],
 )
 def test_a_broken_file_is_one_line_that_names_it(
     tmp_path: Path, data: bytes | str, file_format: PromptFormat, message: str
@@ -83,14 +123,53 @@ def test_a_broken_file_is_one_line_that_names_it(
         ({"prompt": ["a", ""]}, "row 2: empty prompt"),
         ({"prompt": ["a"], "metadata": ["{"]}, "row 1: metadata is not JSON"),
         ({"prompt": ["a"], "metadata": ["[]"]}, "row 1: metadata must be a JSON object, got list"),
+        ({"prompt": [b"a"]}, "row 1: a prompt must be text, got b'a' (bytes)"),
+        ({"prompt": [5]}, "row 1: a prompt must be text, got 5 (int)"),
+        ({"prompt": ["a", None]}, "row 2: a prompt must be text, got None"),
+        ({"prompt": ["a"], "metadata": [5]}, "row 1: metadata must be a JSON object, got int"),
+        ({"prompt": ["a"], "metadata": ['{"include": 5}']}, "row 1: bad metadata: include must be a list"),
+        ({"prompt": ["a"], "metadata": ['{"include": [{"class": "x"}]}']}, "row 1: bad metadata: include[0].count"),
+        ({"prompt": ["a"], "metadata": [{"include": [{"class": "x", "count": 0}]}]}, "include[0].count"),
+        ({"prompt": ["a"], "metadata": ['{"text": 5}']}, "row 1: bad metadata: metadata text must be a string"),
+        ({"prompt": ["a"], "metadata": ["[" * 100_000]}, "row 1: metadata is not JSON (nested too deeply)"),
+        ({"prompt": ["a"], "metadata": ['{"x": ' + "1" * 5000 + "}"]}, "metadata is not JSON (a number is too long"),
+        (
+            {"prompt": ["a"], "metadata": [{"when": datetime.date(2020, 1, 2)}]},
+            "row 1: metadata.when is a date, which JSON has no form for",
+        ),
+        (
+            {"prompt": ["a"], "metadata": [{"x": [b"\xff"]}]},
+            "row 1: metadata.x[0] is a bytes, which JSON has no form for",
+        ),
+        ({"prompt": ["a"], "metadata": [{"x": Decimal("1.5")}]}, "row 1: metadata.x is a Decimal"),
     ],
+    ids=lambda value: str(value)[:40],
 )
-def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[str]], message: str) -> None:
+def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict[str, list[Any]], message: str) -> None:
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table(columns), path)
     with pytest.raises(UserError, match=r"p\.parquet") as caught:
         read_prompts(path, "parquet", "s")
     assert message in str(caught.value)
+
+
+def test_metadata_that_passes_can_be_digested_and_sent(tmp_path: Path) -> None:
+    """Row 5: every checkpoint takes a digest of it."""
+    path = tmp_path / "p.parquet"
+    note = {"include": [{"class": "cat", "count": 2, "color": None}], "size": 0.5, "deep": {"er": ["é"]}}
+    pq.write_table(pa.table({"prompt": ["a"], "metadata": [note]}), path)
+    prompts = read_prompts(path, "parquet", "s")
+    assert prompts[0].metadata == note
+    assert digest(PromptSets({"s": prompts}, prompts)) != digest(PromptSets({"s": prompts}, ()))
+    assert pickle.loads(pickle.dumps(prompts)) == prompts
+
+
+def test_text_of_a_parquet_file_that_is_no_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    pq.write_table(pa.table({"prompt": broken}), path)
+    with pytest.raises(UserError, match=r"p\.parquet: holds values that cannot be read"):
+        read_prompts(path, "parquet", "s")
 
 
 def test_quotes_that_do_not_pair_are_no_quoted_text(tmp_path: Path) -> None:

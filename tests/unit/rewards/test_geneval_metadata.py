@@ -50,7 +50,7 @@ DOG = {"class": "dog", "count": 1}
     ("metadata", "message"),
     [
         ({"include": [{"class": "dgo", "count": 1}]}, r"include\[0\]\.class 'dgo' is not one the detector knows"),
-        ({"include": [{"count": 1}]}, r"include\[0\]\.class None"),
+        ({"include": [{"count": 1}]}, r"include\[0\]\.class must be a name, got None"),
         ({"include": [DOG, {"class": "dog", "count": -1}]}, r"include\[1\]\.count .* at least 1, got -1"),
         ({"include": [{"class": "dog", "count": 0}]}, "got 0"),
         ({"include": [{"class": "dog", "count": 1.5}]}, r"got 1\.5"),

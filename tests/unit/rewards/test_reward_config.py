@@ -36,6 +36,13 @@ def test_defaults() -> None:
         ({"scorer": "ocr", "args": {"upsample": 8}}, ("args", "upsample"), "greater than or equal to 32"),
         ({"scorer": "geneval", "args": {"detector": "tiny"}}, ("args", "detector"), "should match pattern"),
         ({"scorer": "geneval"}, ("args", "detector"), "Field required"),
+        ({"scorer": "ocr", "args": {"upsample": "128"}}, ("args", "upsample"), "valid integer"),
+        ({"scorer": "ocr", "args": {"min_confidence": "0.3"}}, ("args", "min_confidence"), "valid number"),
+        ({"scorer": "ocr", "args": {"num_threads": 1.0}}, ("args", "num_threads"), "valid integer"),
+        ({"scorer": "clip", "args": CLIP | {"batch_size": True}}, ("args", "batch_size"), "valid integer"),
+        ({"scorer": "clip", "args": CLIP | {"checkpoint": 5}}, ("args", "checkpoint"), "valid string"),
+        ({"scorer": "geneval", "args": {"detector": "a:B", "clip": "yes"}}, ("args", "clip"), "valid boolean"),
+        ({"scorer": "geneval", "args": {"detector": "a:B", "clip": 1}}, ("args", "clip"), "valid boolean"),
         ({"scorer": "a b"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "x:"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "ocr", "when": "sometimes"}, ("when",), "'always', 'quoted' or 'metadata'"),
@@ -55,6 +62,11 @@ def test_refused_with_its_path(config: dict[str, Any], where: tuple[str, ...], m
 @pytest.mark.parametrize("scorer", ["my.package:Scorer", "module:Scorer", "my-reward", "pixel_2"])
 def test_args_of_others_are_their_own_affair(scorer: str) -> None:
     assert RewardConfig(scorer=scorer, args={"anything": 1}).args == {"anything": 1}
+
+
+def test_whole_numbers_are_numbers() -> None:
+    """Strict does not mean fussy: 1 is a fine value of a real number."""
+    assert RewardConfig(scorer="ocr", args={"min_confidence": 1}).args == {"min_confidence": 1}
 
 
 def test_frozen() -> None:

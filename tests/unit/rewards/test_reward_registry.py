@@ -74,6 +74,13 @@ def test_what_cannot_be_built_says_why(scorer: str, args: dict[str, Any], messag
         build_scorer("mine", RewardConfig(scorer=scorer, args=args))
 
 
+def test_a_built_in_scorers_args_are_not_guessed_at() -> None:
+    """Also where the configuration was made without being checked."""
+    config = RewardConfig.model_construct(scorer="ocr", args={"upsample": "128"})
+    with pytest.raises(ValueError, match="valid integer"):
+        build_scorer("ocr", config)
+
+
 def test_a_module_that_breaks_on_import_names_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS 12: the library that moved, not just the scorer that needs it."""
     (tmp_path / "broken_reward_module.py").write_text("from collections import no_such_name\n", encoding="utf-8")
