@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# Goes to pip as it is, e.g. an index with a CPU build of torch (README).
+PIP_ARGS ?=
 
 .PHONY: help weights train train-long test test-all lint setup clean
 
@@ -17,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; set PYTHON=python3.x" >&2; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing into $(VENV) (about two minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "Installing into $(VENV) (minutes; torch's default wheel for Linux carries CUDA, gigabytes: see README) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(PIP_ARGS) -e '.[dev]'
 	@touch $@
 
 weights: $(STAMP)  ## Pretrain the tiny world anew (a few hours on two cores; resumes where it was)
@@ -26,10 +28,10 @@ weights: $(STAMP)  ## Pretrain the tiny world anew (a few hours on two cores; re
 	$(BIN)/python -m tinyworld.manifest
 
 train: $(STAMP)  ## Train the tiny world on five rewards (about ten minutes on two cores)
-	$(BIN)/python -m deploy.cli train deploy/recipes/tiny.yaml $(ARGS)
+	MARBLE_MAKE_TARGET=train $(BIN)/python -m deploy.cli train deploy/recipes/tiny.yaml $(ARGS)
 
 train-long: $(STAMP)  ## The same for up to an hour
-	$(BIN)/python -m deploy.cli train deploy/recipes/tiny_long.yaml $(ARGS)
+	MARBLE_MAKE_TARGET=train-long $(BIN)/python -m deploy.cli train deploy/recipes/tiny_long.yaml $(ARGS)
 
 lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .

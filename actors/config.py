@@ -1,8 +1,31 @@
 """What a recipe says about the run, its prompts and its processes. Imports pydantic only."""
 
-from typing import Literal, Self
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+def _is_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            "a name has letters, digits, _ and - only, begins with a letter or _ and is at most 64 long, "
+            f"got {name[:80]!r}"
+        )
+    return name
+
+
+Name = Annotated[str, AfterValidator(_is_name)]
+"""Of a reward or a prompt source: it becomes part of columns, files, actors and key paths."""
+Seconds = Annotated[float, Field(gt=0, le=1e7)]
+"""At most four months: clocks and timers overflow somewhere above."""
+SMALLEST_AMOUNT = 1e-4
+"""Ray counts resources in ten-thousandths and takes 0 or at least one of them."""
+OWN_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}
+"""Resources that Ray wants under keys of their own."""
+NOT_CUSTOM = ("memory", "object_store_memory")
 
 
 class _Strict(BaseModel):
@@ -23,7 +46,7 @@ class PromptSourceConfig(_Strict):
 class PromptsConfig(_Strict):
     """Which prompts, and how many images of each."""
 
-    sources: dict[str, PromptSourceConfig]
+    sources: dict[Name, PromptSourceConfig]
     groups_per_iteration: int = Field(48, ge=1)
     """Prompt groups per iteration, drawn equally from the sources."""
     group_size: int = Field(24, ge=2)
@@ -58,15 +81,47 @@ class RoleConfig(_Strict):
     num_gpus: float = Field(0.0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict)
     """Custom resources, e.g. {"rollout": 1}."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, le=4096)
     """Threads torch and onnxruntime use; Ray alone would give an actor below one CPU a single one."""
+
+    @field_validator("num_cpus", "num_gpus")
+    @classmethod
+    def _amount(cls, amount: float) -> float:
+        if 0 < amount < SMALLEST_AMOUNT:
+            raise ValueError(f"must be 0 or at least {SMALLEST_AMOUNT:g}, which Ray counts in, got {amount:g}")
+        return amount
+
+    @field_validator("num_gpus")
+    @classmethod
+    def _whole_gpus(cls, amount: float) -> float:
+        if amount > 1 and not amount.is_integer():
+            raise ValueError(f"must be a share of one GPU or a whole number of them, got {amount:g}")
+        return amount
+
+    @field_validator("resources")
+    @classmethod
+    def _custom(cls, resources: dict[str, float]) -> dict[str, float]:
+        for name, amount in resources.items():
+            if name in OWN_KEYS:
+                raise ValueError(f"{name} is no custom resource; say {OWN_KEYS[name]}: {amount:g} beside it")
+            if name in NOT_CUSTOM or not name.strip():
+                raise ValueError(f"{name!r} is no custom resource")
+            if not amount >= SMALLEST_AMOUNT and amount != 0:
+                raise ValueError(f"{name} must be 0 or at least {SMALLEST_AMOUNT:g}, got {amount:g}")
+        return resources
+
+
+class HarmonizerRoleConfig(RoleConfig):
+    """There is one harmonizer: it alone holds the moving average of the weights."""
+
+    replicas: Literal[1] = 1
 
 
 class PoolConfig(RoleConfig):
     """One reward's pool of scorers."""
 
     batch_size: int = Field(32, ge=1)
-    timeout_s: float = Field(120.0, gt=0)
+    timeout_s: Seconds = 120.0
     """For one call on one batch."""
     retries: int = Field(2, ge=0)
 
@@ -75,8 +130,14 @@ class LearnerGroupConfig(RoleConfig):
     """replicas are DDP ranks."""
 
     backend: Literal["auto", "gloo", "nccl"] = "auto"
-    timeout_s: float = Field(600.0, gt=0)
+    timeout_s: Seconds = 600.0
     """For one iteration."""
+
+    @model_validator(mode="after")
+    def _nccl_has_gpus(self) -> Self:
+        if self.backend == "nccl" and not self.num_gpus:
+            raise ValueError("backend nccl is for ranks with a GPU, got num_gpus 0; leave it auto, or say gloo")
+        return self
 
 
 class ActorsConfig(_Strict):
@@ -84,12 +145,12 @@ class ActorsConfig(_Strict):
 
     rollout: RoleConfig = RoleConfig()
     learner: LearnerGroupConfig = LearnerGroupConfig()
-    harmonizer: RoleConfig = RoleConfig()
+    harmonizer: HarmonizerRoleConfig = HarmonizerRoleConfig()
     pools: dict[str, PoolConfig] = Field(default_factory=dict)
     """By reward name; a reward not named here gets the defaults."""
-    start_timeout_s: float = Field(300.0, gt=0)
+    start_timeout_s: Seconds = 300.0
     """For all actors of a role to come up: imports and models, on a busy machine. Impossible placements fail sooner."""
-    rollout_timeout_s: float = Field(300.0, gt=0)
+    rollout_timeout_s: Seconds = 300.0
     """For one rollout task."""
     max_failed_share: float = Field(0.2, ge=0, le=1)
     """Above this share of failed cells of one reward in one iteration the run stops with the scorer's own error."""

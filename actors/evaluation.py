@@ -3,6 +3,7 @@
 Letters: N held-out prompts.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from actors.team import Team
 from learner.config import SamplingConfig
 from learner.errors import UserError
 
+EVALUATION_NAME = re.compile(r"[0-9]{6,}\.parquet")
 KEPT_PER_SOURCE = 6
 """Images of each source that are kept for the picture grid: always the first prompts."""
 
@@ -146,19 +148,40 @@ def write_evaluation(run_dir: Path, result: EvaluationResult) -> Path:
     return write_atomically(path, lambda temporary: pq.write_table(table, temporary))
 
 
+def evaluated(run_dir: Path) -> list[int]:
+    """Iterations done at each stored evaluation, the base's 0 included; files of other names are none."""
+    names = (path.name for path in evaluation_path(run_dir, 0).parent.glob("*.parquet"))
+    return sorted(int(name.removesuffix(".parquet")) for name in names if EVALUATION_NAME.fullmatch(name))
+
+
 def read_evaluation(run_dir: Path, iterations_done: int, reward_names: Sequence[str]) -> EvaluationResult | None:
-    """What :func:`write_evaluation` wrote, without images; None where there is none."""
-    import pyarrow.parquet as pq
+    """What :func:`write_evaluation` wrote, without images; None where there is none.
+
+    Raises:
+        UserError: the file is broken, or of other rewards.
+    """
+    import pyarrow as pa
 
     path = evaluation_path(run_dir, iterations_done)
     if not path.is_file():
         return None
+    try:
+        return _parsed(path, iterations_done, reward_names)
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{path} is no readable evaluation of this run: {reason}") from error
+
+
+def _parsed(path: Path, iterations_done: int, reward_names: Sequence[str]) -> EvaluationResult:
+    import pyarrow.parquet as pq
+
     table = pq.read_table(path)
-    notes = table.schema.metadata
+    notes = table.schema.metadata or {}
     which: Which = "before" if notes[b"which"] == b"before" else "ema"
 
     def scores(name: str) -> NDArray[np.float64]:
-        return np.array([np.nan if x is None else x for x in table.column(f"score_{name}").to_pylist()])
+        values = [np.nan if x is None else x for x in table.column(f"score_{name}").to_pylist()]
+        return np.array(values, dtype=np.float64)
 
     return EvaluationResult(
         iteration=iterations_done,

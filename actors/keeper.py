@@ -2,16 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actors.config import CheckpointConfig
-from actors.evaluation import evaluation_path, gain, read_evaluation
+from actors.evaluation import evaluated, evaluation_path, gain, read_evaluation
 from actors.preflight import PromptSets
 from actors.results import EvaluationResult
-from learner.errors import CheckpointError
+from harmonizer.state import Memory
+from learner import json_text
+from learner.errors import CheckpointError, UserError
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ class Keeper:
         """What goes into a checkpoint's state beside the learner's."""
         return {"harmonizer": dict(harmonizer), "iterations_done": iterations_done, "prompts": digest(prompts)}
 
-    def resume_point(self, prompts: PromptSets) -> ResumePoint:
+    def resume_point(self, prompts: PromptSets, reward_names: Sequence[str]) -> ResumePoint:
         """The newest whole checkpoint.
 
         Raises:
-            CheckpointError: there is none, or it was written over other prompts.
+            CheckpointError: there is none, it was written over other prompts, or its state is none of a run's.
         """
         # Not at the top: it loads torch, which a fresh run's driver does without.
         from learner import checkpoint
@@ -73,29 +75,57 @@ class Keeper:
             torn = any(self.root.glob("[0-9]*")) if self.root.is_dir() else False
             what = "no whole checkpoint, only torn ones" if torn else "no checkpoint"
             raise CheckpointError(f"nothing to resume: {what} in {self.root}")
-        state = json.loads((path / checkpoint.STATE).read_text(encoding="utf-8"))
+        state = json_text.parse((path / checkpoint.STATE).read_bytes())
+        problem = _state_problem(state, reward_names)
+        if problem:
+            raise CheckpointError(
+                f"cannot resume from {path}: {checkpoint.STATE} {problem}; "
+                "without this checkpoint an older one is taken"
+            )
         if state.get("prompts") != digest(prompts):
             raise CheckpointError(f"cannot resume from {path}: the prompt files have changed since")
-        self.last_saved = int(state["iterations_done"])
+        self.last_saved = state["iterations_done"]
         return ResumePoint(path, self.last_saved, state["harmonizer"])
 
     def drop_later_evaluations(self, iterations_done: int) -> None:
         """Of iterations that will be done again."""
-        for done in self._evaluated():
+        for done in evaluated(self._run_dir):
             if done > iterations_done:
                 evaluation_path(self._run_dir, done).unlink()
 
-    def recall(self, reward_names: Sequence[str]) -> None:
-        """Takes the evaluations of the run's earlier lives into account."""
-        before = read_evaluation(self._run_dir, 0, reward_names)
-        for done in self._evaluated():
-            result = read_evaluation(self._run_dir, done, reward_names)
-            if before is not None and result is not None:
-                self.note(before, result)
+    def recall(self, reward_names: Sequence[str], warn: Callable[[str], None]) -> None:
+        """Takes the evaluations of the run's earlier lives into account.
 
-    def _evaluated(self) -> list[int]:
-        """Iterations done at each stored evaluation, the base's 0 included."""
-        return sorted(int(path.stem) for path in evaluation_path(self._run_dir, 0).parent.glob("*.parquet"))
+        One that cannot be read gets another name; what is still needed of it is drawn and scored again.
+        """
+        results: dict[int, EvaluationResult] = {}
+        for done in evaluated(self._run_dir):
+            try:
+                result = read_evaluation(self._run_dir, done, reward_names)
+            except UserError as error:
+                path = evaluation_path(self._run_dir, done)
+                aside = path.rename(path.with_name(f"{path.name}.unreadable"))
+                warn(f"{error}; it is now {aside.name}")
+                continue
+            if result is not None:
+                results[done] = result
+        if 0 in results:
+            for result in results.values():
+                self.note(results[0], result)
+
+
+def _state_problem(state: Mapping[str, Any], reward_names: Sequence[str]) -> str:
+    """What of a whole checkpoint's state the controller cannot use; empty where it is as :meth:`Keeper.extra` wrote."""
+    if type(state.get("iterations_done")) is not int or state["iterations_done"] < 0:
+        return f"has no count `iterations_done`, got {state.get('iterations_done')!r}"
+    for part in ("learner", "harmonizer"):
+        if not isinstance(state.get(part), dict):
+            return f"has no mapping `{part}`"
+    try:
+        Memory.from_json(state["harmonizer"], reward_names)
+    except (ValueError, TypeError) as error:
+        return f"does not fit: {error}"
+    return ""
 
 
 def digest(prompts: PromptSets) -> str:

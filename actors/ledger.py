@@ -1,9 +1,12 @@
 """The ledger: one row per sample and one per optimizer step, in Parquet parts, one of each per iteration.
 
-Letters: K rewards, N samples. Columns of one reward end in its name; NaN and null mean: not known.
+Letters: K rewards, N samples. NaN and null mean: not known. Columns of one reward are `<what>_<its name>`. No other
+column begins with a <what> and _, and no <what> with another one and _, so that no reward's name gives two columns one
+name.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,7 @@ REPORT_NUMBERS = (
     "kl_growth",
 )
 """Fields of harmonizer.report.SolveReport that are one number each; `sum_` is of the plain sum Σ g_k."""
+PART_NAME = re.compile(r"(?P<table>[a-z]+)-(?P<iteration>[0-9]{6,})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,10 @@ class Ledger:
 
     def truncate_after(self, iterations_done: int) -> None:
         """Drops the parts of iterations that a resumed run will do again."""
-        for path in self._folder.glob("*-*.parquet"):
-            if int(path.stem.rsplit("-", 1)[1]) >= iterations_done:
-                path.unlink()
+        for table in (SAMPLES, STEPS):
+            for iteration, path in _parts(self._folder, table):
+                if iteration >= iterations_done:
+                    path.unlink()
         for path in self._folder.glob(".*.tmp"):
             path.unlink()
 
@@ -76,8 +81,14 @@ class Ledger:
 
 def read_table(run_dir: Path, table: str) -> pa.Table:
     """All parts of `samples` or `steps`, in the order of iterations; columns some parts lack are null there."""
-    paths = sorted((run_dir / "ledger").glob(f"{table}-*.parquet"))
-    return pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
+    parts = [pq.read_table(path) for _, path in _parts(run_dir / "ledger", table)]
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _parts(folder: Path, table: str) -> list[tuple[int, Path]]:
+    """(iteration, path) of each part of a table, in order; files of other names are none."""
+    found = ((PART_NAME.fullmatch(path.name), path) for path in folder.glob("*.parquet"))
+    return sorted((int(name["iteration"]), path) for name, path in found if name and name["table"] == table)
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
@@ -175,7 +186,7 @@ def _solution_row(solution: Solution | None, names: Sequence[str]) -> dict[str, 
     row.update(_per_reward("cosine", report.cosines_K if report else unknown_K, names))
     row.update(_per_reward("inner_product", report.inner_products_K if report else unknown_K, names))
     row.update(_per_reward("sum_cosine", report.sum_cosines_K if report else unknown_K, names))
-    row["cosine_matrix"] = report.cosine_KK.ravel().tolist() if report else []
+    row["pairwise_cosines"] = report.cosine_KK.ravel().tolist() if report else []
     row["solver"], row["status"] = (report.solver, report.status) if report else ("", "")
     row["left"] = "; ".join(f"{name}: {why}" for name, why in report.left.items()) if report else ""
     row["kl_status"] = report.kl_status if report else ""

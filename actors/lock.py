@@ -9,9 +9,12 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from learner import json_text
 from learner.errors import UserError
 
 NAME = "run.lock"
+MAX_PID = 2**31 - 1
+"""The kernel's own type."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,11 @@ class RunLock:
 def owner_of(run_dir: Path) -> Owner | None:
     """Who holds a run directory; None where nobody does."""
     try:
-        return Owner(**json.loads((run_dir / NAME).read_text(encoding="utf-8")))
+        owner = Owner(**json_text.parse((run_dir / NAME).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
+    sound = type(owner.pid) is int and 0 < owner.pid <= MAX_PID
+    return owner if sound and isinstance(owner.host, str) and isinstance(owner.started, str) else None
 
 
 def _start_of(pid: int) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 
 from actors.files import write_atomically
 from actors.results import EvaluationResult, IterationResult
+from learner import json_text
+from learner.errors import UserError
 from learner.types import StepRecord
 
 COSINES = ("worst_cosine", "negative_fraction", "sum_worst_cosine", "sum_negative_fraction")
@@ -68,29 +70,61 @@ class MetricsLog:
         self._append({"event": "checkpoint", "done": iterations_done, "name": name, "elapsed_s": elapsed_s})
 
     def resume(self, iterations_done: int) -> float:
-        """Drops what comes after the checkpoint, marks the restart, returns the seconds the run had taken so far."""
-        lines = [line for line in self._read() if line["done"] <= iterations_done]
+        """Drops what comes after the checkpoint, marks the restart, returns the seconds the run had taken so far.
+
+        Raises:
+            UserError: as :meth:`read`; nothing is rewritten then.
+        """
+        lines = [line for line in self.read() if line["done"] <= iterations_done]
         elapsed_s = max((float(line["elapsed_s"]) for line in lines), default=0.0)
         text = "".join(_dumps(line) for line in lines)
         write_atomically(self._path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         self._append({"event": "resume", "done": iterations_done, "elapsed_s": elapsed_s})
         return elapsed_s
 
-    def _read(self) -> list[dict[str, Any]]:
-        """Lines of an earlier life; one that a crash cut off is no line."""
+    def read(self) -> list[dict[str, Any]]:
+        """Lines of an earlier life. The last one may be half written, as a crash leaves it; it is then no line.
+
+        Raises:
+            UserError: any other line is no event of a run; names it.
+        """
         if not self._path.is_file():
             return []
-        lines = []
-        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
+        # str.splitlines would also break within texts (U+2028).
+        lines = [(n, line) for n, line in enumerate(self._path.read_bytes().split(b"\n"), start=1) if line.strip()]
+        events: list[dict[str, Any]] = []
+        for number, line in lines:
             try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-        return lines
+                event = json_text.parse(line)
+            except ValueError as error:
+                if number == lines[-1][0]:
+                    break
+                problem = f"not JSON ({error})"
+            else:
+                problem = _problem(event)
+                events.append(event)
+            if problem:
+                raise UserError(
+                    f"{self._path}, line {number}: {problem}; resuming keeps what an earlier life of the run has "
+                    "noted, so mend or remove that line first"
+                )
+        return events
 
     def _append(self, event: Mapping[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             file.write(_dumps({**event, "time": time.time()} if "time" not in event else event))
+
+
+def _problem(event: Any) -> str:
+    """Why a JSON value is no event of a run; empty where it is one."""
+    if not isinstance(event, dict):
+        return f"expected a JSON object, got {type(event).__name__}"
+    done, elapsed_s = event.get("done"), event.get("elapsed_s")
+    if type(done) is not int:
+        return f"`done` must be a count of iterations, got {done!r}"
+    if isinstance(elapsed_s, bool) or not isinstance(elapsed_s, int | float) or not math.isfinite(elapsed_s):
+        return f"`elapsed_s` must be seconds, got {elapsed_s!r}"
+    return ""
 
 
 def _step(step: StepRecord) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     config, stage = order.config, "evaluation"
     if which == "ema":
         run.sync.push_eval(run.stop.check)
-    slot = slot_of(which, config.policy.init_lora)
+    slot = slot_of(which)
     draw = evaluation.make_draw(run.prompts.heldout, config.eval, config.eval_sampling, slot)
 
     def progress(drawn: int, cells_left: int) -> None:
@@ -69,14 +69,16 @@ def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     share = config.actors.max_failed_share
     result = evaluation.evaluate(run.team, draw, iterations_done, which, share, run.stop.check, progress)
     evaluation.write_evaluation(order.run_dir, result)
-    run.metrics.evaluation(result, run.elapsed_s)
+    if iterations_done >= run.done:  # else its line of an earlier life stands where it belongs
+        run.metrics.evaluation(result, run.elapsed_s)
     order.listener.on_evaluation(result)
     return result
 
 
-def slot_of(which: Which, init_lora: str | None) -> Slot | None:
-    """Which adapter an evaluation draws with: before training, the base, or the LoRA the run starts from."""
-    return None if which == "before" and init_lora is None else "eval"
+def slot_of(which: Which) -> Slot | None:
+    """Which adapter an evaluation draws with. Before training it is none, also for a run that starts from a LoRA: the
+    base is what every run, and `marble eval`, is held against."""
+    return None if which == "before" else "eval"
 
 
 def stopped(run: Run | None, signal_number: int) -> RunStopped:

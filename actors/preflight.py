@@ -4,7 +4,6 @@
 actor, where each scorer scores one known image and the base model is loaded.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,8 @@ from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
 from harmonizer.config import HarmonizerConfig
 from learner.errors import Problem, UserError
+from learner.model_folder import checkpoint_problems, folder_problems
+from rewards.scorer_args import IMAGEREWARD_FILES
 
 RESOURCES_WAIT_S = 20.0
 """For what a run that just ended has yet to give back; an impossible placement is an error within 30 s."""
@@ -62,10 +63,10 @@ class Asked:
 
 
 def check_files(config: RunConfig) -> PromptSets:
-    """Reads the prompts, looks at the base model's folder, and for the packages of the harmonizer's method.
+    """Reads the prompts, looks at the models' folders, and for the packages of the harmonizer's method.
 
     Raises:
-        PreflightError: every problem of the three, a line each.
+        PreflightError: every problem of these, a line each.
     """
     train, unread = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
@@ -74,10 +75,11 @@ def check_files(config: RunConfig) -> PromptSets:
         "prompts.metadata", [*bad_metadata(config, train, "train"), *bad_metadata(config, held, "heldout")]
     )
     if not problems:
+        evaluated = {name: prompts[: config.eval.prompts_per_source] for name, prompts in held.items()}
         problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
-        idle = [*rewards_without_prompts(config, train, "training"), *rewards_without_prompts(config, held, "held-out")]
-        problems += coded("rewards.no_prompts", idle)
-    problems += coded("model.files", model_problems(config.policy.base))
+        problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "training"))
+        problems += coded("rewards.no_prompts", rewards_without_prompts(config, evaluated, "held-out"))
+    problems += models_problems(config)
     problems += coded("harmonizer.package", method_problems(config.harmonizer))
     if problems:
         raise PreflightError(problems)
@@ -98,22 +100,41 @@ def method_problems(config: HarmonizerConfig) -> list[str]:
     return []
 
 
+def models_problems(config: RunConfig) -> list[Problem]:
+    """What a look at the base model and at the scorers' checkpoints shows, before anything is started."""
+    return [
+        *coded("model.files", model_problems(config.policy.base)),
+        *coded("rewards.files", scorer_problems(config)),
+    ]
+
+
 def model_problems(base: str) -> list[str]:
     """What a look at the folder shows; its weights are read when the actors start."""
     folder = Path(base)
     looks_local = folder.is_absolute() or base.startswith((".", "~")) or base.count("/") != 1
     if not folder.exists():
         return [f"policy.base: {base} does not exist"] if looks_local else []
-    index = folder / "model_index.json"
-    if not index.is_file():
-        return [f"policy.base: {base} has no model_index.json, so it is no model in diffusers' format"]
-    try:
-        names = json.loads(index.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        return [f"policy.base: {index} is not JSON ({error})"]
-    parts = [name for name, value in names.items() if isinstance(value, list) and value and value[0] is not None]
-    missing = [name for name in parts if not (folder / name).is_dir()]
-    return [f"policy.base: {base} lacks the folders {', '.join(missing)}"] if missing else []
+    return [f"policy.base: {problem}" for problem in folder_problems(folder)]
+
+
+def scorer_problems(config: RunConfig) -> list[str]:
+    """What a look at the folders of the scorers' checkpoints shows; a checkpoint of the hub is not here to be seen."""
+    problems = []
+    for name, reward in config.rewards.items():
+        for at, _, args in reward.parts():
+            folder = Path(str(args.get("checkpoint", ""))).expanduser()
+            key = f"rewards.{name}.args.{at}.checkpoint" if at else f"rewards.{name}.args.checkpoint"
+            if "checkpoint" in args and folder.is_dir():
+                problems += [f"{key}: {folder}: {wrong}" for wrong in _checkpoint_problems(reward.scorer, folder, args)]
+    return problems
+
+
+def _checkpoint_problems(scorer: str, folder: Path, args: Mapping[str, Any]) -> list[str]:
+    if scorer == "imagereward":
+        return [f"{file} is missing" for file in IMAGEREWARD_FILES if not (folder / file).is_file()]
+    if scorer == "hpsv2" and (folder / str(args["file"])).is_file():
+        return []  # open_clip's own format
+    return checkpoint_problems(folder, "model")
 
 
 # -- cluster ----------------------------------------------------------------------------------------------------------
@@ -128,7 +149,7 @@ def asked_by_role(config: RunConfig) -> tuple[Asked, ...]:
         ("harmonizer", actors.harmonizer),
         ("learner", actors.learner),
     ]
-    return tuple(Asked(role, 1 if role == "harmonizer" else asked.replicas, _resources(asked)) for role, asked in roles)
+    return tuple(Asked(role, asked.replicas, _resources(asked)) for role, asked in roles)
 
 
 def _resources(role: RoleConfig) -> dict[str, float]:

@@ -7,33 +7,39 @@ from actors.prompt_files import capped
 from actors.prompts import Prompt, Split, file_of
 from actors.run_config import RunConfig
 from learner.errors import Problem
-from rewards import needs
 from rewards.config import RewardConfig
+from rewards.metadata_check import MetadataCheck
+from rewards.registry import can_score, need_of
 
 Sources = Mapping[str, Sequence[Prompt]]
 """Prompts by source."""
 
 
 def rewards_without_prompts(config: RunConfig, sources: Sources, kind: str) -> list[str]:
-    """One line for each reward that scores none of these prompts."""
+    """One line for each reward that can score none of these prompts."""
     return [
         f"rewards.{name} applies to none of the {kind} prompts "
-        f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when})"
+        f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when}{_need_told(reward)})"
         for name, reward in config.rewards.items()
         if not any(scored_by(reward, prompts) for prompts in sources.values())
     ]
 
 
+def _need_told(reward: RewardConfig) -> str:
+    need = need_of(reward)
+    return f"; scorer {reward.scorer} needs {need}" if need else ""
+
+
 def scored_by(reward: RewardConfig, prompts: Sequence[Prompt]) -> int:
     """How many prompts a reward gives a score."""
-    return sum(needs.scores(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts)
+    return sum(can_score(reward, prompt.source, prompt.text, prompt.metadata) for prompt in prompts)
 
 
 def bad_metadata(config: RunConfig, sources: Sources, split: Split) -> list[str]:
     """Prompts whose metadata a reward's scorer would fail on, with file and line; the first few of each source."""
     lines: list[str] = []
     for name, reward in config.rewards.items():
-        check = needs.MetadataCheck(reward)
+        check = MetadataCheck(reward)
         for source, prompts in sources.items():
             entry = config.prompts.sources[source]
             unit = "row" if entry.format == "parquet" else "line"
@@ -41,7 +47,7 @@ def bad_metadata(config: RunConfig, sources: Sources, split: Split) -> list[str]
             found = [
                 f"{where}, {unit} {number}: {wrong}"
                 for number, prompt in enumerate(prompts, start=1)
-                if needs.scores(reward, source, prompt.text, prompt.metadata)
+                if can_score(reward, source, prompt.text, prompt.metadata)
                 and (wrong := check(prompt.text, prompt.metadata))
             ]
             lines += capped(found, where)

@@ -4,11 +4,11 @@ lines: one prompt a line (OCR, general and DrawBench prompts). geneval: GenEval'
 and, where there is one, `metadata`. docs/prompts.md has the rules.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from learner import json_text
 from learner.errors import UserError
 from rewards.contract import Metadata
 from rewards.geneval_metadata import parse_spec
@@ -18,6 +18,8 @@ PromptFormat = Literal["lines", "geneval", "parquet"]
 Row = tuple[str, Metadata]
 """Text and metadata of one prompt."""
 
+MAX_DEPTH = 32
+"""Of metadata; GenEval's is 4 deep, and what is far deeper can be read but neither written nor sent."""
 MAX_SHOWN = 5
 """Broken lines of one file that are told one by one; the rest are counted."""
 
@@ -60,7 +62,7 @@ def _rows(cells: Iterable[Any], parse: Callable[[Any], Row], where: str) -> list
     for number, cell in enumerate(cells, start=1):
         try:
             text, metadata = parse(cell)
-            _check_quotes(text, metadata)
+            _check(text, metadata)
             rows.append((text.strip(), metadata))
         except ValueError as error:
             problems.append(f"{where} {number}: {error}")
@@ -79,48 +81,82 @@ def _geneval_row(line: str) -> Row:
     """One of GenEval's JSON lines."""
     if not line.strip():
         raise ValueError("empty line where a prompt was expected")
-    row = _json_object(line, "line")
+    try:
+        row = json_text.parse(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"expected a JSON object, got {type(row).__name__}")
     text = row.pop("prompt", None)
     if not isinstance(text, str) or not text.strip():
         raise ValueError("GenEval metadata has no `prompt` (or an empty one)")
-    if parse_spec(row, None, None) is None:
+    if not row.get("include"):
         raise ValueError("GenEval metadata needs `include`, a list of objects with `class` and `count`")
     return text, row
 
 
 def _parquet_row(text: Any, note: Any) -> Row:
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError("empty prompt" if text is None or isinstance(text, str) else f"prompt {text!r} is no text")
-    metadata = note if isinstance(note, Mapping) else _json_object(note, "metadata") if note else {}
-    parse_spec(metadata, None, None)
+    if not isinstance(text, str):
+        raise ValueError(f"a prompt must be text, got {text!r:.60} ({type(text).__name__})")
+    if not text.strip():
+        raise ValueError("empty prompt")
+    if note is None or note == "":
+        return text, {}
+    try:
+        metadata = json_text.parse(note) if isinstance(note, str) else note
+    except ValueError as error:
+        raise ValueError(f"metadata is not JSON ({error})") from error
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata must be a JSON object, got {type(metadata).__name__}")
     return text, metadata
 
 
-def _json_object(text: Any, what: str) -> dict[str, Any]:
-    if not isinstance(text, str):
-        raise ValueError(f"{what} must be JSON text or a struct, got {type(text).__name__}")
+def _check(text: str, metadata: Metadata) -> None:
+    """Refuses what could not be drawn, sent or scored; the detector's own classes and colours are known later."""
+    if not json_text.is_unicode(text):
+        raise ValueError("the prompt holds half a character (a surrogate), which no encoding has")
+    _refuse_strange(metadata)
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{what} is not JSON ({error.msg} at column {error.colno})") from error
-    except RecursionError:
-        raise ValueError(f"{what} is nested too deeply") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} must be a JSON object, got {type(value).__name__}")
-    return value
-
-
-def _check_quotes(text: str, metadata: Metadata) -> None:
-    """Refuses what leaves open which text an image should show: an empty pair of quotes, a target that is no text."""
-    text_target(text, metadata)
+        text_target(text, metadata)
+        parse_spec(metadata, None, None)
+    except ValueError as error:
+        raise ValueError(f"bad metadata: {error}") from error
+    # A text in straight double quotes is what an OCR reward looks for; an empty one can never be found.
     parts = text.split('"')
     if "text" not in metadata and any(not part.strip() for part in parts[1 : len(parts) - 1 : 2]):
         raise ValueError("the quoted text is empty")
 
 
+def _refuse_strange(value: Any, at: str = "metadata", depth: int = 1) -> None:
+    """Metadata travels between processes and into a checkpoint's digest: plain JSON of a moderate depth.
+
+    Raises:
+        ValueError: it is not; names the key.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"metadata is nested more than {MAX_DEPTH} deep, at {at[:80]}")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"{at} has a key {key!r}, which is no text")
+            _refuse_strange(key, f"a key of {at}", depth + 1)
+            _refuse_strange(item, f"{at}.{key}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_strange(item, f"{at}[{index}]", depth + 1)
+    elif isinstance(value, str):
+        if not json_text.is_unicode(value):
+            raise ValueError(f"{at} holds half a character (a surrogate), which no encoding has")
+    elif not isinstance(value, int | float | None):
+        raise ValueError(f"{at} is a {type(value).__name__}, which JSON has no form for")
+
+
 def _decoded_lines(path: Path) -> list[str]:
     """Lines of a UTF-8 file without their ends; a final line end adds none."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors mark UTF-8 with three bytes
+    try:
+        data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # some editors mark UTF-8 with three bytes
+    except OSError as error:
+        raise PromptFileError([f"{path}: cannot be read ({error.strerror})"]) from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -138,12 +174,19 @@ def _parquet_cells(path: Path) -> list[tuple[Any, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        # partitioning: a folder name like `split=train` on the way is no column.
-        table = pq.read_table(path, partitioning=None)
-    except (pa.ArrowInvalid, OSError) as error:
+        # Not read_table: a folder name like `split=train` on the way is no column.
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+    except (pa.ArrowException, OSError) as error:
         raise PromptFileError([f"{path}: not a Parquet file ({str(error).splitlines()[0]})"]) from error
+    for column in ("prompt", "metadata"):
+        if table.column_names.count(column) > 1:
+            raise PromptFileError([f"{path}: has {table.column_names.count(column)} columns `{column}`"])
     if "prompt" not in table.column_names:
         raise PromptFileError([f"{path}: no column `prompt`, only {', '.join(table.column_names)}"])
-    texts = table.column("prompt").to_pylist()
-    notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
+    try:
+        texts = table.column("prompt").to_pylist()
+        notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
+    except (pa.ArrowException, ValueError) as error:  # text that is no UTF-8, dates out of Python's range
+        raise PromptFileError([f"{path}: holds values that cannot be read ({' '.join(str(error).split())})"]) from error
     return list(zip(texts, notes, strict=True))

@@ -81,16 +81,7 @@ class RolloutActor:
             self._policy = Policy.load(
                 self._spec.policy, tuple(ADAPTER_OF.values()), device_of(self._spec.role), self._spec.seed
             )
-            if self._spec.policy.init_lora is not None:
-                self._held["eval"] = self._as_loaded()
         return self._started.vitals
-
-    def _as_loaded(self) -> Loaded:
-        """The LoRA a run starts from stands in both slots; the evaluation before training draws with it."""
-        from learner import adapters
-
-        tensors = adapters.read(self._policy.transformer, ADAPTER_OF["eval"])
-        return Loaded("eval", 0, adapters.hash_tensors(tensors), len(tensors))
 
     def load_adapter(self, slot: Slot, state: AdapterState, num_expected: int) -> Loaded:
         """Puts an adapter into a slot and reads it back.

@@ -80,7 +80,10 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     for warning in prompts.warnings:
         order.listener.on_warning(warning.text)
     keeper = Keeper(config.checkpoint, order.run_dir)
-    point = keeper.resume_point(prompts) if order.resume else None
+    ledger, metrics = Ledger(order.run_dir, config.reward_names), MetricsLog(order.run_dir)
+    point = keeper.resume_point(prompts, config.reward_names) if order.resume else None
+    if point is not None:
+        metrics.read()  # before anything is dropped: what was noted since must not be lost over a bad line
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)
     if with_ray:
         order.listener.on_stage("ray", "connecting")
@@ -91,7 +94,6 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     team = Team(config, remote, spawn, order.listener.on_warning)
     until.callback(team.close)
     sync = _start(order, team, point, stop)
-    ledger, metrics = Ledger(order.run_dir, config.reward_names), MetricsLog(order.run_dir)
     run = Run(order, team, prompts, sampler, sync, keeper, ledger, metrics, stop, began_s=began_s)
     run.harmonizer_state = team.harmonizer_state(stop.check)
     run.ema_alpha = _ema_alpha(config, point)
@@ -136,7 +138,7 @@ def _ema_alpha(config: RunConfig, point: ResumePoint | None) -> dict[str, float]
 def _go_on_from(run: Run, point: ResumePoint) -> None:
     """The run directory as it was when the checkpoint was written, and the restart marked in it."""
     run.done = point.iterations_done
+    run.elapsed_before_s = run.metrics.resume(run.done)
     run.ledger.truncate_after(run.done)
     run.keeper.drop_later_evaluations(run.done)
-    run.elapsed_before_s = run.metrics.resume(run.done)
-    run.keeper.recall(run.order.config.reward_names)
+    run.keeper.recall(run.order.config.reward_names, run.order.listener.on_warning)

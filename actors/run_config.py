@@ -10,6 +10,7 @@ from actors.config import (
     CheckpointConfig,
     ControllerConfig,
     EvalConfig,
+    Name,
     PoolConfig,
     PromptsConfig,
     RunSettings,
@@ -34,7 +35,7 @@ class RunConfig(BaseModel):
     eval_sampling: SamplingConfig = SamplingConfig(steps=40)
     """Evaluation, generation and the samples shown."""
     prompts: PromptsConfig
-    rewards: dict[str, RewardConfig]
+    rewards: dict[Name, RewardConfig]
     """By name, in the order of K."""
     harmonizer: HarmonizerConfig = HarmonizerConfig()
     learner: LearnerConfig = LearnerConfig()
@@ -52,7 +53,12 @@ class RunConfig(BaseModel):
 
     def combination_problems(self) -> list[str]:
         """What several sections, each right by itself, break together; a line each."""
-        return [*self._rewards_without_source(), *self._wrong_arithmetic(), *self._wrong_harmonizer()]
+        return [
+            *self._rewards_without_source(),
+            *self._scorers_away_from_their_pools(),
+            *self._wrong_arithmetic(),
+            *self._wrong_harmonizer(),
+        ]
 
     def _rewards_without_source(self) -> Iterator[str]:
         if not self.rewards:
@@ -98,6 +104,23 @@ class RunConfig(BaseModel):
         if self.harmonizer.kl == "constraint" and self.learner.kl_beta == 0:
             yield "harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed"
 
+    def _scorers_away_from_their_pools(self) -> Iterator[str]:
+        for name, reward in self.rewards.items():
+            num_gpus = self.pool(name).num_gpus
+            for at, model, args in reward.parts():
+                device = args.get("device") if "device" in model.model_fields else None
+                key = f"rewards.{name}.args.{at}.device" if at else f"rewards.{name}.args.device"
+                if num_gpus > 0 and device == "cpu":
+                    yield (
+                        f"{key} is cpu, but actors.pools.{name}.num_gpus reserves {num_gpus:g} of a GPU; "
+                        "leave device out, or set num_gpus: 0"
+                    )
+                if num_gpus == 0 and str(device).startswith("cuda"):
+                    yield (
+                        f"{key} is {device}, but its pool has no GPU; "
+                        f"set actors.pools.{name}.num_gpus, e.g. to 0.25, and leave device out"
+                    )
+
     @property
     def num_samples(self) -> int:
         """N: images per iteration."""
@@ -111,3 +134,7 @@ class RunConfig(BaseModel):
     def pool(self, reward: str) -> PoolConfig:
         """The pool of one reward, defaults where the recipe is silent."""
         return self.actors.pools.get(reward, PoolConfig())
+
+    def scorer(self, reward: str) -> RewardConfig:
+        """One reward as its pool runs it: on a GPU if and only if the pool asks for a share of one."""
+        return self.rewards[reward].on("cuda" if self.pool(reward).num_gpus > 0 else "cpu")

@@ -105,7 +105,7 @@ class Team:
         return self._spawn(RolloutActor, role, name, (spec,))
 
     def _pool(self, reward: str) -> RewardPool:
-        role, config = self._config.pool(reward), self._config.rewards[reward]
+        role, config = self._config.pool(reward), self._config.scorer(reward)
 
         def spawn(name: str, index: int) -> Actor:
             spec = ScorerSpec(name, reward, role, config, self._config.policy.resolution)

@@ -9,13 +9,16 @@ import argparse
 import json
 import platform
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from actors.controller import Controller
 from actors.results import ActorVitals, IterationResult, SilentListener
+from deploy.errors import report
 from deploy.recipe import load_recipe
+from learner.errors import UserError
 
 STAGES = ("rollout", "rewards", "learner", "sync", "other", "total")
 WARMUP = 1
@@ -84,7 +87,8 @@ def show(found: dict[str, Any]) -> None:
     print(f"  learner waits {found['learner_wait_share']:.1%} of the time, {found['images_per_s']:.1f} images/s")
     print(f"  {found['controller_bytes'] / 1000:.1f} kB through the controller per iteration")
     steps = found["step_seconds"]
-    print(f"  amortised step {steps['amortized_median']:.2f} s, solving steps {steps['solving']} s")
+    solving = ", ".join(f"{seconds:.2f} s" for seconds in steps["solving"]) or "none among those counted"
+    print(f"  amortised step {steps['amortized_median']:.2f} s, solving steps {solving}")
     for actor in found["actors"]:
         print(
             f"  {actor['name']:<20}{actor['threads']} threads{actor['peak_memory_gib']:8.2f} GiB peak, "
@@ -100,7 +104,10 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], dest="sets", help="as for marble train")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = figures(measure(args.recipe, args.iterations, args.sets))
+    try:
+        found = figures(measure(args.recipe, args.iterations, args.sets))
+    except UserError as error:
+        sys.exit(report(error))
     print(json.dumps(found, indent=2)) if args.json else show(found)
 
 

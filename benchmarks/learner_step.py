@@ -159,13 +159,16 @@ def timed(call: Callable[[], None], clock: Callable[[], float], device: str) -> 
 
 
 def measure(
-    bench: Bench, every: list[Case], rounds: int, clock: Callable[[], float], device: str
+    bench: Bench, every: list[Case], rounds: int, minutes: float, clock: Callable[[], float], device: str
 ) -> dict[Case, list[float]]:
-    """Seconds per case and round, after one step each that is not counted."""
+    """Seconds per case and round, after one step each that is not counted; no round begins after so many minutes."""
     seconds: dict[Case, list[float]] = {case: [] for case in every}
     for case in every:
         bench.step(*case, micro_batches_run=1)
+    started = time.perf_counter()
     for index in range(rounds):
+        if index and time.perf_counter() - started > 60 * minutes:
+            break
         for case in every:
             if case[0] != K_PASS or index < K_PASS_ROUNDS:
                 seconds[case].append(timed(lambda case=case: bench.step(*case), clock, device))  # type: ignore[misc]
@@ -236,6 +239,14 @@ def show(found: dict[str, Any]) -> None:
             f"{row['row']:<28}{row['K']:>4}{row['kl_fraction']:>6g}{row['ratio']:>8.3f}{row['ratio_full_kl']:>12.3f}"
             f"{spread:>8}{peak:>10}"
         )
+    weighted_sum = next(row for row in found["rows"] if row["row"] == WEIGHTED_SUM)
+    for row in found["rows"]:
+        if row["row"] == TWO_PASS and row["kl_fraction"] == weighted_sum["kl_fraction"]:
+            more = (row["peak_bytes"] - weighted_sum["peak_bytes"]) / 1e6
+            vectors = (row["K"] + 2) * found["trained"] * 4 / 1e6
+            print(
+                f"a solving step of {row['K']} rewards holds {more:.1f} MB more; (K + 2) P 4 bytes are {vectors:.1f} MB"
+            )
     for row in found["qp"]:
         print(f"QP of {row['K']} rewards: {row['milliseconds']:.2f} ms, the first {row['first_milliseconds']:.0f} ms")
 
@@ -243,17 +254,19 @@ def show(found: dict[str, Any]) -> None:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Everything that is printed."""
     size, device = (SD35_MEDIUM, "cuda") if args.sd35 else (CPU, "cpu")
-    rewards = [1, 2, 5, 8, 16] if args.full else args.rewards
+    rewards = [1, 2, 5, 8, 16] if args.full else args.rewards or ([5] if args.sd35 else [5, 16])
     torch.set_num_threads(args.threads)
     bench = Bench(size, device)
     every = cases(sorted(rewards), sorted(args.kl_fractions, reverse=True))
     clock = time.process_time if args.cpu_time else time.perf_counter
-    seconds = measure(bench, every, args.rounds, clock, device)
+    minutes = args.minutes or (2.0 if args.sd35 else 7.0)
+    seconds = measure(bench, every, args.rounds, minutes, clock, device)
     peaks = {case: peak_bytes(lambda case=case: bench.step(*case, micro_batches_run=1), device) for case in every}  # type: ignore[misc]
     return {
         "parameters": sum(parameter.numel() for parameter in bench.policy.transformer.parameters()),
         "trained": sum(parameter.numel() for parameter in trainable(bench.policy).values()),
-        "setup": f"{size.num_cells} cells in micro-batches of {size.micro_batch}, {args.rounds} rounds on {device}, "
+        "setup": f"{size.num_cells} cells in micro-batches of {size.micro_batch}, "
+        f"{len(seconds[WEIGHTED_SUM, 1, max(args.kl_fractions)])} rounds on {device}, "
         f"weighted sum {statistics.median(seconds[WEIGHTED_SUM, 1, max(args.kl_fractions)]):.2f} s"
         + (" of CPU time" if args.cpu_time else ""),
         "rows": table(seconds, peaks),
@@ -264,10 +277,11 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rewards", type=int, nargs="+", default=[5, 16], metavar="K")
+    parser.add_argument("--rewards", type=int, nargs="+", metavar="K", help="5 16; with --sd35: 5")
     parser.add_argument("--kl-fractions", type=float, nargs="+", default=[1.0, 0.25, 0.0], help="0: KL off")
     parser.add_argument("--full", action="store_true", help="K = 1, 2, 5, 8, 16")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--minutes", type=float, help="no round begins later: 7; with --sd35: 2")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sd35", action="store_true", help="the shape of SD3.5 Medium in bfloat16, on a GPU")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds: for a machine that is busy")

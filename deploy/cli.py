@@ -13,6 +13,7 @@ from deploy.commands.generate import generate
 from deploy.commands.serve_reward import serve_reward
 from deploy.commands.status import status
 from deploy.commands.train import train
+from learner import json_text
 
 PROGRAM = "marble"
 
@@ -39,6 +40,11 @@ _ClickError = _UsageError.__mro__[1]
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     command = typer.main.get_command(app)
+    for number, arg in enumerate(args, start=1):
+        # Python hands on bytes that are no text as halves of characters.
+        if not json_text.is_unicode(arg):
+            print(f"error: argument {number} is not UTF-8: {ascii(arg)[:80]}", file=sys.stderr)
+            return 2
     try:
         code = command.main(args=list(args) or ["--help"], prog_name=PROGRAM, standalone_mode=False)
     except BrokenPipeError:

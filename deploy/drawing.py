@@ -5,6 +5,7 @@ image.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deploy.errors import loading
 from deploy.libraries import quiet
 from deploy.recipe import RECIPES, load_recipe
-from deploy.rundir import RunDir, last_checkpoint, load_run
+from deploy.rundir import RunDir, last_checkpoint, load_run, require_writable
 from learner.config import LoraConfig, PolicyConfig, SamplingConfig
 from learner.errors import UserError
 
@@ -103,11 +104,12 @@ def load(look: Look, device: str | None) -> Any:
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     with loading(f"--device {device}"):
         try:
-            torch.empty(0, device=device)
+            # Reading a value back shows that there is something behind the name: `meta` holds shapes only.
+            torch.zeros(1, device=device).item()
         except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
             raise UserError(f"--device {device}: {str(error).splitlines()[0]}") from error
     names = ("default",) if look.lora is not None else ()
-    return Policy.load(look.policy, names, device=device).pipeline()
+    return Policy.load(look.policy, names, device=device, whole_lora=True).pipeline()
 
 
 def draw(pipeline: Any, look: Look, prompt: str, seed: int) -> "Tensor":
@@ -144,17 +146,21 @@ def plan_files(out: Path, prompts: list[str], num: int, seed: int) -> list[Path]
     """A file for every image, prompts first, then seeds.
 
     Raises:
-        UserError: one file for several images, or another format than PNG.
+        UserError: one file for several images, another format than PNG, or a place where nothing can be written.
+        OSError: a name is too long.
     """
     if out.suffix and not out.is_dir():
         if out.suffix.lower() != ".png":
             raise UserError(f"--out {out}: images are saved as .png")
         if len(prompts) * num > 1:
             raise UserError(f"--out {out}: {len(prompts) * num} images need a folder")
+        require_writable(out)
         return [out]
+    require_writable(out / "x.png")
     names = [f"{_slug(prompt)}-{seed + i}.png" for prompt in prompts for i in range(num)]
     # Two prompts may differ only in what a file name cannot hold.
-    return [out / (name if names.count(name) == 1 else f"{index:03d}-{name}") for index, name in enumerate(names)]
+    count = Counter(names)
+    return [out / (name if count[name] == 1 else f"{index:03d}-{name}") for index, name in enumerate(names)]
 
 
 def _slug(prompt: str) -> str:

@@ -1,5 +1,6 @@
 """The one place where a user's error becomes lines on stderr and exit code 2. Our own bugs keep their traceback."""
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,8 @@ from pydantic import ValidationError
 
 from learner.errors import Problem, UserError
 
+MAX_NAME_SHOWN = 80
+"""Characters of a name that is too long for the file system."""
 EXIT_BUG = 1
 EXIT_USER = 2
 EXIT_INTERRUPTED = 130
@@ -41,6 +44,8 @@ def loading(what: str = "") -> Iterator[None]:
         lines = [f"{prefix}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise ProblemsError(lines) from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise  # told at the top, cut
         name = f"{error.filename}: " if error.filename else prefix
         raise UserError(f"{name}{(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
@@ -53,6 +58,9 @@ def user_lines(error: BaseException) -> tuple[str, ...] | None:
     cause = getattr(error, "cause", None)
     if isinstance(cause, UserError):
         error = cause
+    # Names that we make are short; this one was given, at whichever option.
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return (f"{str(error.filename)[:MAX_NAME_SHOWN]}...: file name too long",)
     if not isinstance(error, UserError):
         return None
     # Rooms below have errors of several lines too.

@@ -70,6 +70,8 @@ def find_subject(what: Path, recipe: Path | None, prompts: Path | None, source: 
     from actors.evaluation import heldout
     from actors.prompts import read_sources
 
+    if source is not None and prompts is None:
+        raise UserError(f"--source {source} says what --prompts stands in for; without --prompts it means nothing")
     is_run = RunDir(what.absolute()).config.is_file()
     lora = lora_of(load_run(what)[0]) if is_run else what
     if not lora.exists():
@@ -108,12 +110,15 @@ def _other_prompts(config: RunConfig, path: Path, source: str | None) -> tuple[P
 def run_evaluation(subject: Subject, address: str | None) -> tuple[EvaluationResult, EvaluationResult]:
     """Both evaluations, base first, on Ray."""
     from actors.local_ray import connected, new_identity
-    from actors.preflight import check_cluster
+    from actors.preflight import check_cluster, models_problems
     from actors.remote import RayRemote
     from actors.team import Team, ray_spawn
     from deploy.progress.console import stage_printer
 
     config, say = subject.config, stage_printer()
+    problems = models_problems(config)
+    if problems:
+        raise ProblemsError(problems)
     with connected(config, address):
         check_cluster(config)
         team = Team(config, RayRemote(), ray_spawn(new_identity(config.run.name)), lambda text: say("warning", text))

@@ -1,21 +1,24 @@
 """What runs there are and what they are doing, read off their directories. Imports neither torch nor ray."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, ValidationError
+from pydantic.dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from actors.lock import owner_of
 from deploy import strict_yaml
+from deploy.errors import loading, one_line
 from deploy.files import to_json
 from deploy.progress.view import WINDOW, duration, mean, number
 from deploy.rundir import JOB_RUNS, RunDir, runs_root
+from learner import json_text
 from learner.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -23,7 +26,7 @@ MANIFEST = "manifest.json"
 STATE_STYLES = {"running": "green", "finished": "bold", "stopped": "yellow", "unreadable": "red"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True))
 class RewardState:
     """One reward of a run: training score at start and now, held-out mean of the base and of the last evaluation."""
 
@@ -34,9 +37,9 @@ class RewardState:
     alpha: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True))
 class RunState:
-    """One run directory."""
+    """One run directory. Types are checked, so that what stands in broken files cannot fail later, in the display."""
 
     name: str
     path: str
@@ -57,7 +60,8 @@ def print_status(where: Path | None, as_json: bool) -> None:
     Raises:
         UserError: what was named is neither a run nor a folder of runs.
     """
-    runs = [read_run(run_dir) for run_dir in find_runs(where)]
+    with loading():
+        runs = [read_run(run_dir) for run_dir in find_runs(where)]
     if as_json:
         print(to_json([asdict(run) for run in runs]))
     elif not runs:
@@ -76,7 +80,7 @@ def find_runs(where: Path | None) -> list[RunDir]:
         folders = list(dict.fromkeys([runs_root(), JOB_RUNS.expanduser()]))
         return [run for folder in folders for run in _runs_in(folder)]
     named = where if where.exists() else runs_root() / where
-    if RunDir(named).config.is_file():
+    if _is_run(RunDir(named)):
         return [RunDir(named.absolute())]
     runs = _runs_in(named)
     if not runs:
@@ -87,17 +91,53 @@ def find_runs(where: Path | None) -> list[RunDir]:
 def _runs_in(folder: Path) -> list[RunDir]:
     if not folder.is_dir():
         return []
-    runs = [RunDir(path.absolute()) for path in folder.iterdir() if RunDir(path).config.is_file()]
-    return sorted(runs, key=lambda run: run.config.stat().st_mtime)
+    runs = [RunDir(path.absolute()) for path in folder.iterdir() if _is_run(RunDir(path))]
+    return sorted(runs, key=_written)
+
+
+def _is_run(run_dir: RunDir) -> bool:
+    """A folder that may not be looked into may be a run; reading it will say what is wrong."""
+    try:
+        return run_dir.config.is_file()
+    except PermissionError:
+        return True
+
+
+def _written(run_dir: RunDir) -> float:
+    try:
+        return run_dir.config.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def read_run(run_dir: RunDir) -> RunState:
     """The state of one run directory; a broken one says why instead of hiding the others."""
+    what = "config.yaml"
     try:
         config = strict_yaml.load(run_dir.config)
         iterations, names = int(config["run"]["iterations"]), list(config["rewards"])
-    except (UserError, KeyError, TypeError, ValueError) as error:
-        return RunState(run_dir.path.name, str(run_dir.path), "unreadable", f"config.yaml: {error}")
+        what = run_dir.metrics.name
+        return _read(run_dir, config, iterations, names)
+    # Files of a run are anyone's to write, and there are more ways to break one than types of errors to list.
+    except Exception as error:  # noqa: BLE001
+        said = str(error) if isinstance(error, UserError) else f"{what}: {_reason(error)}"
+        return RunState(run_dir.path.name, str(run_dir.path), "unreadable", said)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"{error.args[0]} is missing"
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {str(first['input'])[:40]}"
+    return f"{type(error).__name__}: {one_line(str(error))}"
+
+
+def _read(run_dir: RunDir, config: Mapping[str, Any], iterations: int, names: Sequence[str]) -> RunState:
+    """
+    Raises:
+        Exception: whatever comes of values that are missing or of another type.
+    """
     events = read_events(run_dir.metrics)
     trained = [event for event in events if event.get("event") == "iteration"]
     done = int(trained[-1]["done"]) if trained else 0
@@ -123,8 +163,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     events = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
+            event = json_text.parse(line)
+        except ValueError:
             break
         if isinstance(event, dict):
             events.append(event)

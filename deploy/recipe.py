@@ -18,7 +18,6 @@ from actors.run_config import PARTS_ONLY, RunConfig
 from deploy import overrides, paths, schema, strict_yaml
 from deploy.errors import ProblemsError, one_line, problems_of
 from learner.errors import Problem, UserError
-from rewards.config import ARGS_OF_BUILT_IN
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -227,6 +226,8 @@ def _key_path(loc: Sequence[str | int], data: dict[str, Any]) -> schema.Path:
     for index, part in enumerate(loc):
         parent = schema.get(data, at)
         known = part in parent if isinstance(parent, Mapping) else isinstance(part, int)
+        # A section that the recipe does not have is still a section: what is missing in it is missing there.
+        known = known or part in schema.keys_at(RunConfig, at, data)
         if known or (index == len(loc) - 1 and part != "[key]" and isinstance(parent, Mapping)):
             at = (*at, part)
     return at
@@ -241,10 +242,8 @@ def show(value: Any) -> str:
 def to_data(config: RunConfig) -> dict[str, Any]:
     """Plain data of a configuration, every default filled in, paths portable."""
     data: dict[str, Any] = config.model_dump(mode="json")
-    for reward in data["rewards"].values():
-        model = ARGS_OF_BUILT_IN.get(reward["scorer"])
-        if model is not None:
-            reward["args"] = model.model_validate(reward["args"]).model_dump(mode="json")
+    for name, reward in data["rewards"].items():
+        reward["args"] = config.scorer(name).args
     for found in list(paths.path_values(data)):
         data = paths.replace(data, found.at, paths.portable(found.value))
     return data

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.errors import ProblemsError
+from deploy.errors import ProblemsError, one_line
 from deploy.files import write_text
+from deploy.invocation import option
 from deploy.recipe import Recipe, differences, load_resolved, show, to_yaml
 from learner.errors import UserError
+
+log = logging.getLogger(__name__)
 
 RUNS_VARIABLE = "MARBLE_RUNS"
 """Environment variable that names the folder of all runs."""
@@ -68,14 +71,26 @@ def runs_root() -> Path:
     """Folder in which runs lie unless --run-dir says otherwise."""
     named = os.environ.get(RUNS_VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()
+        return expanded(Path(named), RUNS_VARIABLE).absolute()
     here = Path.cwd()
     return JOB_RUNS.expanduser() if _RAY_PACKAGE_MARK in here.as_posix() else here / "runs"
 
 
 def run_dir_for(recipe: Recipe, given: Path | None) -> RunDir:
     """The directory of a run."""
-    return RunDir((given.expanduser() if given else runs_root() / recipe.config.run.name).absolute())
+    return RunDir((expanded(given, "--run-dir") if given else runs_root() / recipe.config.run.name).absolute())
+
+
+def expanded(path: Path, what: str) -> Path:
+    """The path with ~ replaced.
+
+    Raises:
+        UserError: ~name of a user this machine does not know; `what` says where it was given.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{what} {path}: {one_line(str(error)).rstrip('.').lower()}") from error
 
 
 def require_new(run_dir: RunDir) -> None:
@@ -85,10 +100,22 @@ def require_new(run_dir: RunDir) -> None:
         UserError: there is something; nothing was touched.
     """
     if os.path.lexists(run_dir.path):
-        raise UserError(f"{run_dir.path} exists; continue it with --resume, or choose another with --run-dir")
-    parent = next(p for p in run_dir.path.parents if p.exists())
+        go_on, elsewhere = option("--resume"), option("--run-dir FOLDER")
+        raise UserError(f"{run_dir.path} exists; continue it with {go_on}, or choose another place with {elsewhere}")
+    require_writable(run_dir.path)
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a place where nothing can be made.
+
+    Raises:
+        UserError: what is there of its parents is no folder, or one that cannot be written to.
+        OSError: a name is too long.
+    """
+    parent = next(p for p in path.absolute().parents if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise UserError(f"{run_dir.path}: {parent} is not a folder that can be written to")
+        raise UserError(f"{path}: {parent} is not a folder that can be written to")
+    path.exists()  # raises where a name is too long
 
 
 def require_resumable(run_dir: RunDir, recipe: Recipe) -> Path:
@@ -104,22 +131,8 @@ def require_resumable(run_dir: RunDir, recipe: Recipe) -> Path:
     changed = changes(load_resolved(run_dir.config), recipe)
     if changed:
         raise ProblemsError([f"{run_dir.path} was started with another recipe: {line}" for line in changed])
-    with _muted("learner.checkpoint"):  # the controller looks again, and says which ones it passes over
-        return last_checkpoint(run_dir)
-
-
-@contextmanager
-def _muted(logger_name: str) -> Iterator[None]:
-    logger = logging.getLogger(logger_name)
-    logger.addFilter(_nothing)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+    # The torn ones that are passed over are the controller's to tell: it looks again.
+    return _newest_checkpoint(run_dir, "nothing to resume: ")[0]
 
 
 def changes(started: Recipe, now: Recipe) -> list[str]:
@@ -138,22 +151,25 @@ def last_checkpoint(run_dir: RunDir) -> Path:
     """The newest whole checkpoint; torn ones are passed over with a warning each.
 
     Raises:
-        UserError: there is none; names the torn one and what is wrong with it, where there is one.
+        UserError: there is none; one line, which says what is wrong with the newest where there is one.
     """
+    path, torn = _newest_checkpoint(run_dir)
+    for problem in torn:
+        log.warning("%s; it is passed over", problem)
+    return path
+
+
+def _newest_checkpoint(run_dir: RunDir, refusal: str = "") -> tuple[Path, tuple[str, ...]]:
+    """The newest whole checkpoint and what is wrong with newer ones; `refusal` goes before the error's text."""
     # Not at the top: it loads torch.
     from learner import checkpoint
 
-    last = checkpoint.latest(run_dir.checkpoints)
-    if last is not None:
-        return last
-    folders = sorted(p for p in run_dir.checkpoints.glob("[0-9]*") if p.is_dir())
-    if not folders:
-        raise UserError(f"nothing to resume: {run_dir.path} has no checkpoint yet")
-    try:
-        checkpoint.verify(folders[-1])
-    except UserError as error:
-        raise UserError(f"nothing to resume: no whole checkpoint in {run_dir.checkpoints}: {error}") from error
-    raise UserError(f"nothing to resume: no whole checkpoint in {run_dir.checkpoints}")
+    path, torn = checkpoint.find(run_dir.checkpoints)
+    if path is not None:
+        return path, torn
+    if not torn:
+        raise UserError(f"{refusal}{run_dir.path} has no checkpoint yet")
+    raise UserError(f"{refusal}no whole checkpoint in {run_dir.checkpoints}: {torn[0]}")
 
 
 class Started:

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from learner import json_text
 from learner.errors import UserError
 
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
@@ -18,7 +19,20 @@ _FLOAT = re.compile(
     r"^(?:[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
 )
-_MERGE = "tag:yaml.org,2002:merge"
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"
+_SCALARS = {
+    "str": re.compile(""),
+    "int": _INT,
+    "float": re.compile(f"{_INT.pattern}|{_FLOAT.pattern}"),
+    "bool": _BOOL,
+    "null": _NULL,
+}
+"""Tags a scalar may carry, and how it must then be written: `!!int x` is no number."""
+MAX_INT = 2**63 - 1
+"""No number of a recipe needs more than 64 bits, and libraries below take no more."""
+MAX_NODES = 100_000
+"""Values of one text, those behind aliases counted wherever they stand: an alias of aliases can mean billions."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -57,9 +71,15 @@ def parse(text: str, where: str, numbered: bool = True) -> Any:
     Raises:
         UserError: not YAML as we accept it; one line with the line number.
     """
+    loader: _Loader | None = None
     try:
         # Our loader is a SafeLoader: no tag builds an object.
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check(node)
+        return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark and numbered else ""
@@ -69,6 +89,59 @@ def parse(text: str, where: str, numbered: bool = True) -> Any:
         raise UserError(f"{where}:{line_number}: character {error.character!r} is not allowed in YAML") from None
     except RecursionError:
         raise UserError(f"{where}: nested too deeply") from None
+    except (ValueError, OverflowError) as error:  # PyYAML lets Python's own through, for "\UFFFFFFFF" say
+        line = f":{loader.line + 1}" if loader is not None and numbered else ""
+        raise UserError(f"{where}{line}: {error}") from None
+
+
+def _check(root: yaml.Node) -> None:
+    """Refuses what YAML can say and no recipe means: other types, values that hold themselves, numbers without end.
+
+    Raises:
+        yaml.constructor.ConstructorError: with the place.
+    """
+    num_seen = 0
+
+    def visit(node: yaml.Node, above: tuple[int, ...]) -> None:
+        nonlocal num_seen
+        num_seen += 1
+        if num_seen > MAX_NODES:
+            raise _refused(node, f"more than {MAX_NODES} values")
+        if id(node) in above:
+            raise _refused(node, "a value that holds itself")
+        if isinstance(node, yaml.ScalarNode):
+            _check_scalar(node)
+            return
+        kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
+        if node.tag != _TAG + kind:
+            raise _refused(node, f"tag {_short(node.tag)} is not allowed here")
+        for child in node.value:
+            for part in child if isinstance(child, tuple) else (child,):
+                visit(part, (*above, id(node)))
+
+    visit(root, ())
+
+
+def _check_scalar(node: yaml.ScalarNode) -> None:
+    kind, text = node.tag.removeprefix(_TAG), node.value
+    if node.tag == _MERGE:
+        return
+    if kind not in _SCALARS:
+        raise _refused(node, f"tag {_short(node.tag)} is not allowed here")
+    if not _SCALARS[kind].match(text):
+        raise _refused(node, f"{text[:40]!r} is no {kind}")
+    if kind == "int" and (len(text) > len(str(MAX_INT)) + 1 or abs(int(text)) > MAX_INT):
+        raise _refused(node, f"{text[:24]}{'...' * (len(text) > 24)} is more than 64 bits hold")
+    if not json_text.is_unicode(text):
+        raise _refused(node, f"{text[:40]!r} holds half a character")
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.constructor.ConstructorError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def _short(tag: str) -> str:
+    return tag.replace(_TAG, "!!")
 
 
 def _say(error: yaml.MarkedYAMLError) -> str:

@@ -34,7 +34,8 @@ def in_se(reward: RewardSummary) -> float:
 
 def table(rewards: Mapping[str, RewardSummary], before: str = "before", after: str = "after") -> Table:
     """One row per reward: both means on the same prompts, their difference and its standard error."""
-    shown = Table(box=None, padding=(0, 2), header_style="bold")
+    # Plain output is eighty columns wide, and a wider table loses the end of its headings.
+    shown = Table(box=None, padding=(0, 1), header_style="bold")
     for title in ("reward", "n", before, after, "difference", "s.e.", "difference/s.e."):
         shown.add_column(title, justify="left" if title == "reward" else "right")
     for name, reward in rewards.items():

@@ -170,7 +170,8 @@ class Adaptive:
         values = {key: state[key] for key in self.state_dict()}
         if values["reference"] is not None:
             values["reference"] = _signals_from_json(values["reference"])
-        values["sets"] = dict(values["sets"])
+        # Copies: what was loaded from stays as it was while the run goes on.
+        values |= {"sets": dict(values["sets"]), "early": list(values["early"]), "late": list(values["late"])}
         self._state = _State(**values)
         self._latest, self._alarm = None, False
 

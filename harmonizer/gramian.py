@@ -75,7 +75,12 @@ def gramian_factor(gramian_MM: Floats) -> Floats:
     """[M, M] F with F Fᵀ = Gram, from an eigendecomposition with negative and rounding-level eigenvalues cut.
 
     In factor form ‖Fᵀα‖² is convex by construction; αᵀGα is not, once rounding makes an eigenvalue negative.
+
+    Raises:
+        ValueError: not square, empty, or not finite.
     """
+    if gramian_MM.shape != (len(gramian_MM),) * 2 or not len(gramian_MM) or not np.isfinite(gramian_MM).all():
+        raise ValueError(f"gramian must be square, at least [1, 1], and finite, got {gramian_MM.tolist()}")
     eigenvalues_M, vectors_MM = np.linalg.eigh(gramian_MM)
     kept_M = np.where(eigenvalues_M > EIGENVALUE_CUT * eigenvalues_M[-1], eigenvalues_M, 0.0)
     return np.asarray(vectors_MM * np.sqrt(kept_M))

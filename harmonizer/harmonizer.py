@@ -17,7 +17,7 @@ from harmonizer.batch import GradientBatch, read_batch
 from harmonizer.config import HarmonizerConfig
 from harmonizer.diagnostics import idle_report, solve_report
 from harmonizer.ema import updated_shares, within_region
-from harmonizer.inputs import checked_active, checked_cosines, checked_signals
+from harmonizer.inputs import checked_active, checked_cosines, checked_signals, checked_weighting
 from harmonizer.methods import ConstantWeights, WeightedGradients, build_method
 from harmonizer.refresh import build_policy
 from harmonizer.report import AmortizedWeights, Plan, Signals, Solution, SolveReport, Weighting
@@ -91,6 +91,7 @@ class Harmonizer:
             return self._idle(batch, {})
         kl_cosines_M = None if kl_cosines_K is None else kl_cosines_K[batch.members_M]
         weighting = self._method(batch.balanced_MM, batch.members_M, kl_cosines_M)
+        weighting = checked_weighting(weighting, len(batch.members_M), self._method.signed)
         if not weighting.alpha_M.any():
             return self._idle(batch, {self.reward_names[k]: "zero weight" for k in batch.members_M})
         self._refresh.solved(step, active_K, self._cached_cosine(batch, weighting.alpha_M))

@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from harmonizer.arrays import Bools, Floats
-from harmonizer.report import Signals
+from harmonizer.report import Signals, Weighting
+from harmonizer.state import SUM_TOLERANCE
 
 MAX_COSINE = 1 + 1e-4
 """Cosines beyond are none; float32 sums err by 1e-6."""
@@ -24,6 +25,23 @@ def checked_active(active: ArrayLike, step: int, num_rewards: int) -> Bools:
     if step < 0:
         raise ValueError(f"step counts from 0, got {step}")
     return active_K
+
+
+def checked_weighting(weighting: Weighting, num_members: int, signed: bool) -> Weighting:
+    """The same.
+
+    Raises:
+        ValueError: α of another number of rewards or off the simplex (with `signed`, of another sum than 1); all 0 is
+            allowed, it means that no member may have weight.
+    """
+    alpha_M = weighting.alpha_M
+    good = alpha_M.shape == (num_members,) and bool(np.isfinite(alpha_M).all())
+    good = good and (signed or bool((alpha_M >= 0).all()))
+    if not (good and (not alpha_M.any() or abs(float(alpha_M.sum()) - 1) <= SUM_TOLERANCE)):
+        raise ValueError(
+            f"{weighting.status}: weights of {num_members} rewards must be on the simplex, got {alpha_M.tolist()}"
+        )
+    return weighting
 
 
 def checked_signals(signals: Signals | None, num_rewards: int) -> Signals | None:

@@ -56,10 +56,10 @@ class TorchJd(WeighingMethod):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :meth:`harmonizer.weighing.WeighingMethod.load_state_dict`."""
-        bargain = np.array(state.get("bargain", ()), dtype=np.float64)
-        if state.get("method") != self._name or bargain.shape != (self._num_rewards,):
+        bargain, solves = np.array(state.get("bargain", ()), dtype=np.float64), state.get("num_solves")
+        if state.get("method") != self._name or bargain.shape != (self._num_rewards,) or type(solves) is not int:
             raise ValueError(f"state must be of method {self._name} and {self._num_rewards} rewards, got {dict(state)}")
-        self._num_solves, self._bargain_K = int(state["num_solves"]), bargain
+        self._num_solves, self._bargain_K = solves, bargain
 
     def __call__(self, gramian_MM: Floats, members_M: Indices, kl_cosines_M: Floats | None = None) -> Weighting:
         """Where TorchJD fails, equal weights, with the reason; weights of sum 0 are no step."""

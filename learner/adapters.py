@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from learner.config import LoraConfig
 from learner.errors import PolicyError
+from learner.export import LoadedLora
 from learner.noise import generator, sample_seed
 
 TRAINED = "default"
@@ -125,6 +126,40 @@ def read(transformer: nn.Module, name: str) -> dict[str, Tensor]:
         key: parameter.detach().to("cpu", torch.float32, copy=True)
         for key, parameter in parameters(transformer, name).items()
     }
+
+
+def continued(start: LoadedLora, fresh: Mapping[str, Tensor], lora: LoraConfig) -> dict[str, Tensor]:
+    """An adapter of rank, alpha and targets of `lora` that computes what `start` does.
+
+    (alpha/r) B A stays as it is: B is rescaled by (alpha'/r') / (alpha/r). Ranks and layers that `start` lacks keep the
+    fresh lora_A and a lora_B of zeros, which add nothing yet and can be trained.
+
+    Args:
+        start: of at most this rank, on some or all of these layers.
+        fresh: :func:`initial_tensors`, by canonical key.
+        lora: what the recipe trains.
+
+    Raises:
+        PolicyError: a higher rank, layers that are not trained, or matrices of another base; names the first.
+    """
+    strangers = sorted(start.tensors.keys() - fresh.keys())
+    if strangers:
+        raise PolicyError(
+            f"adapts {len(strangers) // 2} layers that policy.lora.targets leaves out, first "
+            f"{strangers[0].removesuffix('.lora_A.weight')}"
+        )
+    if start.rank > lora.rank:
+        raise PolicyError(f"has rank {start.rank}, policy.lora.rank is {lora.rank}: a LoRA can grow, not shrink")
+    scale = (start.alpha / start.rank) / (lora.alpha / lora.rank)
+    tensors = {key: value.clone() for key, value in fresh.items()}
+    for key, value in start.tensors.items():
+        of_a = key.endswith(".lora_A.weight")
+        whole = tensors[key]
+        part = whole[: start.rank] if of_a else whole[:, : start.rank]
+        if value.shape != part.shape:
+            raise PolicyError(f"is of another base: {key} has shape {list(value.shape)}, not {list(part.shape)}")
+        part.copy_(value if of_a else value * scale)
+    return tensors
 
 
 def write(transformer: nn.Module, name: str, tensors: Mapping[str, Tensor | NDArray[np.float32]]) -> int:

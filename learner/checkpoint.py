@@ -8,14 +8,16 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from learner import json_text
 from learner.errors import CheckpointError
 from learner.export import LoraExport, save_lora
 
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MANIFEST, STATE, LORA = "manifest.json", "state.json", "lora"
 SUFFIX = ".safetensors"
+NAME = re.compile("[0-9]+")
+"""Of a checkpoint's folder: iterations trained."""
 
 
 def save(
@@ -70,18 +74,46 @@ def verify(path: Path) -> None:
     if not path.is_dir():
         raise CheckpointError(f"there is no checkpoint {path}")
     try:
-        files: Mapping[str, str] = json.loads((path / MANIFEST).read_text(encoding="utf-8"))["files"]
-    except FileNotFoundError as error:
-        raise CheckpointError(f"checkpoint {path} is torn: it has no {MANIFEST}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {path} is torn: {MANIFEST} is broken: {error}") from error
+        _verify(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path} is torn: {error}") from error
+
+
+def _verify(path: Path) -> None:
+    """
+    Raises:
+        ValueError, OSError: what is wrong with it.
+    """
+    files = _manifest(path / MANIFEST)
     for name, expected in files.items():
         if not (path / name).is_file():
-            raise CheckpointError(f"checkpoint {path} is torn: {name} is missing")
+            raise ValueError(f"{name} is missing")
         if _sha256(path / name) != expected:
-            raise CheckpointError(f"checkpoint {path} is torn: {name} is not what was written")
+            raise ValueError(f"{name} is not what was written")
     if STATE not in files:
-        raise CheckpointError(f"checkpoint {path} is torn: it has no {STATE}")
+        raise ValueError(f"it has no {STATE}")
+    _object(path / STATE)
+
+
+def _manifest(file: Path) -> dict[str, str]:
+    """Hash by file name."""
+    if not file.exists():
+        raise ValueError(f"it has no {MANIFEST}")
+    files = _object(file).get("files")
+    if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
+        raise ValueError(f"{MANIFEST} is broken: `files` maps no names to hashes")
+    return files
+
+
+def _object(file: Path) -> dict[str, Any]:
+    """What a file of one JSON object holds."""
+    try:
+        value = json_text.parse(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file.name} is broken: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{file.name} is broken: expected a JSON object, got {type(value).__name__}")
+    return value
 
 
 def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -92,24 +124,33 @@ def load(path: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """
     verify(path)
     tensors = {file.name.removesuffix(SUFFIX): load_file(file) for file in sorted(path.glob(f"*{SUFFIX}"))}
-    state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
-    return tensors, state
+    return tensors, _object(path / STATE)
 
 
 def complete(root: Path) -> Iterator[Path]:
     """Whole checkpoints, newest first; each torn one is named in a warning and passed over."""
-    for path in _named(root):
-        try:
-            verify(path)
-        except CheckpointError as error:
-            log.warning("%s; it is passed over", error)
-            continue
-        yield path
+    return _whole(root, lambda problem: log.warning("%s; it is passed over", problem))
 
 
 def latest(root: Path) -> Path | None:
     """The newest whole checkpoint, or None."""
     return next(complete(root), None)
+
+
+def find(root: Path) -> tuple[Path | None, tuple[str, ...]]:
+    """The newest whole checkpoint, or None, and what is wrong with each that is newer; nothing is logged."""
+    problems: list[str] = []
+    return next(_whole(root, problems.append), None), tuple(problems)
+
+
+def _whole(root: Path, torn: Callable[[str], None]) -> Iterator[Path]:
+    for path in _named(root):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            torn(str(error))
+            continue
+        yield path
 
 
 def prune(root: Path, keep_last: int, best: Sequence[Path] = ()) -> list[Path]:
@@ -132,9 +173,9 @@ def _named(root: Path) -> list[Path]:
     """Folders named like checkpoints, newest first."""
     if not root.is_dir():
         return []
-    return sorted(
-        (p for p in root.iterdir() if p.is_dir() and p.name.isdigit()), key=lambda p: int(p.name), reverse=True
-    )
+    # Not str.isdigit: to it ² is a digit, which int() refuses.
+    named = (path for path in root.iterdir() if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(named, key=lambda path: int(path.name), reverse=True)
 
 
 def _files(folder: Path) -> list[Path]:

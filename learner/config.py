@@ -1,6 +1,6 @@
 """What a recipe says about the policy, the sampler and the learner. Imports pydantic only."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -15,6 +15,10 @@ SD3_ATTENTION_TARGETS = (
     "attn.add_v_proj",
     "attn.to_add_out",
 )
+
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+"""Decay of a moment of Adam."""
 
 
 class _Strict(BaseModel):
@@ -51,7 +55,8 @@ class PolicyConfig(_Strict):
     """T5 tokens; without T5 diffusers appends that many zero tokens, and they change the image."""
     lora: LoraConfig = LoraConfig()
     init_lora: str | None = None
-    """Folder or file of a LoRA in diffusers' format to start from."""
+    """Folder or file of a LoRA in diffusers' format to start from: of any alpha, a rank up to lora.rank, on some or all
+    of the layers that lora.targets names. The rest starts fresh, so that it first draws as it did."""
 
 
 class SamplingConfig(_Strict):
@@ -97,7 +102,7 @@ class LearnerConfig(_Strict):
     """NFT loss and optimizer (numbers of the public recipe by default)."""
 
     lr: float = Field(3e-4, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)

@@ -11,7 +11,6 @@ width.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -24,23 +23,22 @@ class Contraction:
 
     def __init__(self, layers: Sequence[nn.Linear], num_rows: int) -> None:
         """Start at zero, with the layers' weights one after the other as columns."""
-        sizes = [layer.weight.numel() for layer in layers]
-        starts = accumulate(sizes, initial=0)
         device = layers[0].weight.device
-        self.rows_RP = torch.zeros(num_rows, sum(sizes), device=device)
         self._layers = tuple(layers)
-        self._columns = [slice(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+        self._sizes = [layer.weight.numel() for layer in layers]
+        self.rows_RP = torch.zeros(num_rows, sum(self._sizes), device=device)
         # Every tap depends on it, so a gradient "in the anchor" runs backward through all layers and no further, and
         # autograd leaves out the gradients of the weights themselves, which nobody asked for.
         self._anchor = torch.zeros((), device=device, requires_grad=True)
-        self._target_RP = self.rows_RP
+        self._targets: Sequence[Tensor] = ()
         self._coefficients_RM = torch.zeros(num_rows, 0, device=device)
-        self._broken_M = torch.zeros(0, dtype=torch.bool, device=device)
+        self._sums_M = torch.zeros(0, device=device)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Tap the layers: graphs built inside can be given to :meth:`add`, which must be called inside too."""
-        handles = [layer.register_forward_hook(self._hook(index)) for index, layer in enumerate(self._layers)]
+        handles = [layer.register_forward_pre_hook(_as_kept) for layer in self._layers]
+        handles += [layer.register_forward_hook(self._hook(index)) for index, layer in enumerate(self._layers)]
         try:
             yield
         finally:
@@ -50,8 +48,8 @@ class Contraction:
     def add(self, output: Tensor, cotangent: Tensor, coefficients_RM: Tensor, rows: slice, keep_graph: bool) -> Tensor:
         """rows_RP[rows] += Σ_i c_ri ∇_i, ∇_i being the gradient of cell i under its cotangent.
 
-        Cells select: one whose gradient is not finite counts as 0 in every row and is named in the answer, so that the
-        caller can tell rows it belongs to from rows it does not (0 · NaN would be NaN in all of them).
+        Cells select: of one whose gradient is not finite those numbers count as 0, and it is named in the answer, so
+        that the caller can tell rows it belongs to from rows it does not (0 · NaN would be NaN in all of them).
 
         Args:
             output: [M, …] result of a forward pass inside :meth:`watching`.
@@ -66,10 +64,10 @@ class Contraction:
         Raises:
             ValueError: a layer whose first dimension is not the cells.
         """
-        self._target_RP, self._coefficients_RM = self.rows_RP[rows], coefficients_RM
-        self._broken_M = torch.zeros(len(output), dtype=torch.bool, device=output.device)
+        self._targets, self._coefficients_RM = self.rows_RP[rows].split(self._sizes, dim=1), coefficients_RM
+        self._sums_M = torch.zeros(len(output), device=output.device)
         torch.autograd.grad(output, self._anchor, cotangent, retain_graph=keep_graph, allow_unused=True)
-        return self._broken_M
+        return ~torch.isfinite(self._sums_M)
 
     def contract(self, index: int, x: Tensor, delta: Tensor) -> None:
         """Add one layer's part; called by the backward pass.
@@ -83,13 +81,9 @@ class Contraction:
         if len(x) != num_cells or len(delta) != num_cells:
             raise ValueError(f"layer {index} saw {len(x)} rows, but there are {num_cells} cells")
         x_MLi, delta_MLo = (tensor.reshape(num_cells, -1, tensor.shape[-1]) for tensor in (x, delta))
-        each_MP = torch.bmm(delta_MLo.mT, x_MLi.to(delta.dtype)).float().flatten(1)
-        # One sum tells: whatever is not finite stays so in it.
-        broken_M = ~torch.isfinite(each_MP.sum(1))
-        self._broken_M |= broken_M
-        self._target_RP[:, self._columns[index]].addmm_(
-            self._coefficients_RM, each_MP.masked_fill_(broken_M[:, None], 0.0)
-        )
+        each_MP = torch.bmm(delta_MLo.mT, x_MLi).float().flatten(1)
+        self._sums_M += each_MP.sum(1)  # whatever is not finite stays so in a sum
+        self._targets[index].addmm_(self._coefficients_RM, each_MP.nan_to_num_(0.0, 0.0, 0.0))
 
     def _hook(self, index: int) -> Any:
         def tapped(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
@@ -98,6 +92,19 @@ class Contraction:
             return _Tap.apply(output, inputs[0].detach(), self._anchor, self, index)
 
         return tapped
+
+
+def _as_kept(layer: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The input as the layer itself keeps it for its weight gradient, so that a tap keeps nothing more.
+
+    Of a slice of a larger tensor a layer keeps a copy, under autocast one in the lower precision. A tap on the input as
+    it came would hold the whole of the former too, or the latter's original.
+    """
+    (x,) = inputs
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        x = x.to(torch.get_autocast_dtype(kind))
+    return x.contiguous()
 
 
 class _Tap(torch.autograd.Function):

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from learner.signals import products
+
 NAN = float("nan")
 
 
@@ -56,15 +58,12 @@ def staleness(
         before_K: b_k, coefficients of the step before; None when there was none.
         solved_K: a_k of this solve.
     """
-    if before_K is None or not active_K.any():
+    if before_K is None:
         return Staleness()
-    gramian = gramian_KK[np.ix_(active_K, active_K)]
-    before, solved = before_K[active_K], solved_K[active_K]
-    squares = float(before @ gramian @ before), float(solved @ gramian @ solved)
-    if min(squares) <= 0:
+    product, before, solved = products(gramian_KK, np.where(active_K, before_K, 0.0), np.where(active_K, solved_K, 0.0))
+    if min(before, solved) <= 0:
         return Staleness()
-    product = float(before @ gramian @ solved)
-    return Staleness(product / math.sqrt(squares[0] * squares[1]), math.sqrt(squares[0] / squares[1]))
+    return Staleness(product / math.sqrt(before * solved), math.sqrt(before / solved))
 
 
 class Drift:

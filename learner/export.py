@@ -5,6 +5,7 @@ usual alpha = 2 rank.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from learner import json_text
 from learner.config import LoraConfig
 from learner.errors import UserError
 
@@ -98,7 +100,7 @@ def load_lora(path: Path | str) -> LoadedLora:
     try:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
-            stored = {key: opened.get_tensor(key).float() for key in sorted(opened.keys())}
+            stored = {key: opened.get_tensor(key) for key in sorted(opened.keys())}
     except (SafetensorError, OSError) as error:
         raise UserError(f"{file} is no readable safetensors file: {error}") from error
     strangers = [key for key in stored if not (key.startswith(PREFIX) and key.endswith((A, B)))]
@@ -106,7 +108,9 @@ def load_lora(path: Path | str) -> LoadedLora:
         raise UserError(
             f"{file} is no LoRA of an SD3 transformer in diffusers' format: {strangers[:1] or 'it is empty'}"
         )
-    tensors = {key.removeprefix(PREFIX): value for key, value in stored.items()}
+    for key, value in stored.items():
+        _check_matrix(file, key, value)
+    tensors = {key.removeprefix(PREFIX): value.float() for key, value in stored.items()}
     rank = _common_rank(file, tensors)
     return LoadedLora(tensors, rank, _alpha(file, metadata, rank))
 
@@ -124,6 +128,14 @@ def _find(path: Path) -> Path:
     return files[0]
 
 
+def _check_matrix(file: Path, key: str, value: Tensor) -> None:
+    if value.ndim != 2 or 0 in value.shape or not value.is_floating_point():
+        kind = str(value.dtype).removeprefix("torch.")
+        raise UserError(f"{file}: {key} is no matrix of real numbers: shape {list(value.shape)}, {kind}")
+    if not bool(torch.isfinite(value.float()).all()):
+        raise UserError(f"{file}: {key} holds values that are not finite")
+
+
 def _common_rank(file: Path, tensors: Mapping[str, Tensor]) -> int:
     ranks = set()
     for key, value in tensors.items():
@@ -138,10 +150,12 @@ def _common_rank(file: Path, tensors: Mapping[str, Tensor]) -> int:
 
 def _alpha(file: Path, metadata: Mapping[str, str], rank: int) -> float:
     try:
-        described: dict[str, Any] = json.loads(metadata.get(METADATA_KEY, "{}"))
-    except json.JSONDecodeError as error:
+        described = json_text.parse(metadata.get(METADATA_KEY, "{}"))
+    except ValueError as error:
         raise UserError(f"{file} has broken {METADATA_KEY}: {error}") from error
-    fields = {key.removeprefix(PREFIX): value for key, value in described.items()}
+    if not isinstance(described, dict):
+        raise UserError(f"{file} has broken {METADATA_KEY}: expected an object, got {type(described).__name__}")
+    fields: dict[str, Any] = {key.removeprefix(PREFIX): value for key, value in described.items()}
     unsupported = [
         name
         for name in ("rank_pattern", "alpha_pattern", "use_dora", "use_rslora", "lora_bias", "modules_to_save")
@@ -149,6 +163,9 @@ def _alpha(file: Path, metadata: Mapping[str, str], rank: int) -> float:
     ]
     if unsupported:
         raise UserError(f"{file} uses {', '.join(unsupported)}, which is not supported here")
-    if fields.get("r", rank) != rank:
-        raise UserError(f"{file} says rank {fields['r']} but holds matrices of rank {rank}")
-    return float(fields.get("lora_alpha", rank))
+    said, alpha = fields.get("r", rank), fields.get("lora_alpha", rank)
+    if type(said) is not int or said != rank:
+        raise UserError(f"{file} says rank {said!r} but holds matrices of rank {rank}")
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < math.inf:
+        raise UserError(f"{file} says lora_alpha {alpha!r}, which is no positive number")
+    return float(alpha)

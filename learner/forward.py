@@ -65,12 +65,24 @@ class Forward:
         olds = [None] * len(batches) if on_policy else self._frozen(batches, OLD)
         references = self._references(batches) if self.with_kl else [None] * len(batches)
         for cells, v_old, v_ref in zip(batches, olds, references, strict=True):
-            with self._casting():
-                velocity = self.policy.velocity(cells.x_t, cells.sigma_M, cells.text, module)
-            old = velocity.detach() if v_old is None else v_old
-            pair = loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta)
-            kl_M, cotangent = (None, None) if v_ref is None else _kl(velocity.detach(), v_ref, cells, num_cells)
-            yield Outcome(cells, velocity, pair, on_policy, kl_M, cotangent)
+            # Not through a local: that would hold the graph until after the next forward.
+            yield self._outcome(cells, v_old, v_ref, num_cells, module)
+
+    def _outcome(
+        self,
+        cells: Cells,
+        v_old: Tensor | None,
+        v_ref: Tensor | None,
+        num_cells: int,
+        module: DistributedDataParallel | None,
+    ) -> Outcome:
+        """Without `v_old` it is v_θ, without `v_ref` there is no KL."""
+        with self._casting():
+            velocity = self.policy.velocity(cells.x_t, cells.sigma_M, cells.text, module)
+        old = velocity.detach() if v_old is None else v_old
+        pair = loss_pair(velocity, old, cells.x0, cells.x_t, cells.sigma_M, self.beta)
+        kl_M, cotangent = (None, None) if v_ref is None else _kl(velocity.detach(), v_ref, cells, num_cells)
+        return Outcome(cells, velocity, pair, v_old is None, kl_M, cotangent)
 
     def _references(self, batches: Sequence[Cells]) -> list[Tensor | None]:
         """v_ref where KL is taken, [rows, C, h, w] of each micro-batch; None where it has no such row."""

@@ -18,21 +18,19 @@ from torch import Tensor, nn
 
 from learner.contraction import Contraction
 from learner.forward import Outcome
-from learner.nft import used_cells, weighted, weighted_loss
+from learner.nft import number_of_rewards, used_cells, weighted, weighted_loss
 from learner.ranks import Ranks
 
-GRAM_CHUNK = 1 << 20
-"""Columns of [K, P] turned to float64 at a time."""
+GRAM_CHUNK = 1 << 15
+"""Columns of [R, P] turned to float64 at a time: a fraction of what the rows themselves take."""
 
 
 @dataclass(frozen=True)
 class RewardGradients:
     """What a solving step needs, summed over ranks."""
 
-    gradients_KP: Tensor
-    """[K, P] float32 g_k; rows of rewards without signal are 0."""
-    kl_P: Tensor | None
-    """[P] float32 gradient of the mean KL, before β_KL; None when it is off."""
+    rows_RP: Tensor
+    """[R, P] float32: g_k, 0 for rewards without signal; with KL one row more, the gradient of its mean before β_KL."""
     losses_K: Tensor
     """[K] float64 ℓ_k."""
     kl: float
@@ -40,14 +38,19 @@ class RewardGradients:
 
     @classmethod
     def of_rows(cls, rows_RP: Tensor, totals_R: Tensor, num_rewards: int, num_cells: int) -> Self:
-        """From rows over all ranks: K rewards, and KL as one more when it is on; its total is summed over N·T cells."""
-        with_kl = len(rows_RP) > num_rewards
-        return cls(
-            rows_RP[:num_rewards],
-            rows_RP[num_rewards] if with_kl else None,
-            totals_R[:num_rewards],
-            float(totals_R[num_rewards]) / num_cells if with_kl else float("nan"),
-        )
+        """From rows and totals over all ranks; KL's total is summed over N·T cells."""
+        kl = float(totals_R[num_rewards]) / num_cells if len(rows_RP) > num_rewards else float("nan")
+        return cls(rows_RP, totals_R[:num_rewards], kl)
+
+    @property
+    def gradients_KP(self) -> Tensor:
+        """[K, P] the rewards' rows; no copy."""
+        return self.rows_RP[: len(self.losses_K)]
+
+    @property
+    def kl_P(self) -> Tensor | None:
+        """[P] KL's row, no copy; None when it is off."""
+        return self.rows_RP[-1] if len(self.rows_RP) > len(self.losses_K) else None
 
 
 def reward_gradients(
@@ -69,9 +72,9 @@ def reward_gradients(
         ranks: whose gradients are summed.
 
     Raises:
-        ValueError: a layer whose inputs do not have the cells as their first dimension.
+        ValueError: weights of another shape, or a layer whose inputs do not have the cells as their first dimension.
     """
-    num_rewards = len(weights_KN[0])
+    num_rewards = number_of_rewards(weights_KN)
     contraction = Contraction(layers, num_rewards + with_kl)
     rows_RP = contraction.rows_RP
     totals_R = torch.zeros(len(rows_RP), dtype=torch.float64, device=rows_RP.device)
@@ -87,6 +90,7 @@ def reward_gradients(
                 last = index == len(passes) - 1
                 broken_M = contraction.add(outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last)
                 poisoned_R[one.rows] |= (one.used_RM & broken_M).any(1)
+            del outcome  # where no pass has freed its graph, the next forward would find it in memory
     # A gradient that is not finite has no better value than NaN: it is the harmonizer's to drop.
     rows_RP.masked_fill_(poisoned_R[:, None], float("nan"))
     ranks.sum_in_buckets(rows_RP)
@@ -125,18 +129,19 @@ def _passes(outcome: Outcome, sums_KM: Tensor, differences_KM: Tensor) -> list[_
     return passes
 
 
-def gramian(gradients_KP: Tensor) -> NDArray[np.float64]:
-    """[K, K] inner products of the gradients, summed in float64."""
-    total = torch.zeros(len(gradients_KP), len(gradients_KP), dtype=torch.float64, device=gradients_KP.device)
-    for chunk in torch.split(gradients_KP, GRAM_CHUNK, dim=1):
+def gramian(rows_RP: Tensor) -> NDArray[np.float64]:
+    """[R, R] inner products of the rows, summed in float64."""
+    total = torch.zeros(len(rows_RP), len(rows_RP), dtype=torch.float64, device=rows_RP.device)
+    for chunk in torch.split(rows_RP, GRAM_CHUNK, dim=1):
         part = chunk.double()
         total += part @ part.T
     matrix: NDArray[np.float64] = total.cpu().numpy()
     return matrix
 
 
-def combined(gradients_KP: Tensor, coefficients_K: NDArray[np.float64], active_K: NDArray[np.bool_]) -> Tensor:
-    """[P] d = Σ a_k g_k over the active rewards; rows of the others are not read, they may be NaN."""
-    active = torch.as_tensor(active_K, device=gradients_KP.device)
-    coefficients = torch.as_tensor(coefficients_K, dtype=gradients_KP.dtype, device=gradients_KP.device)
-    return coefficients[active] @ gradients_KP[active]
+def combined(rows_RP: Tensor, weights_R: NDArray[np.float64]) -> Tensor:
+    """[P] Σ w_r g_r; rows of weight 0 are not read, they may be NaN. No row is copied."""
+    total = torch.zeros_like(rows_RP[0])
+    for row in np.flatnonzero(weights_R):
+        total.add_(rows_RP[row], alpha=float(weights_R[row]))
+    return total

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from learner.forward import Outcome
 from learner.gradients import RewardGradients
-from learner.nft import weighted
+from learner.nft import number_of_rewards, weighted
 from learner.ranks import Ranks
 
 
@@ -31,8 +31,11 @@ def k_pass_gradients(
         with_kl: whether outcomes carry KL.
         num_cells: N·T over all ranks.
         ranks: whose gradients are summed.
+
+    Raises:
+        ValueError: weights of another shape.
     """
-    num_rewards = len(weights_KN[0])
+    num_rewards = number_of_rewards(weights_KN)
     num_rows = num_rewards + with_kl
     gradients = torch.zeros(num_rows, sum(p.numel() for p in parameters), device=parameters[0].device)
     totals = torch.zeros(num_rows, dtype=torch.float64, device=gradients.device)

@@ -158,6 +158,14 @@ class Learner:
         Raises:
             CheckpointError: a part is missing or of another run.
         """
+        try:
+            self._load_state(tensors, state)
+        except CheckpointError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(f"the learner's state is of another run or broken: {error}") from error
+
+    def _load_state(self, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
         olds = [f"old.{index}" for index in range(len(state.get("old", ())))]
         # States of before there was a drift have none: it starts anew, as in a run's first step.
         drift = ["drift"] if "drift" in state else []
@@ -169,19 +177,18 @@ class Learner:
                 f"the learner's state has format {state.get('format')} and rewards {', '.join(state['reward_names'])}; "
                 f"this run has format {STATE_FORMAT} and rewards {', '.join(self.reward_names)}"
             )
-        try:
-            adapters.write(self.policy.transformer, TRAINED, tensors["default"])
-            self._ema.load(tensors["ema"])
-            self._optimizer.load(tensors["optimizer"])
-            self._old.load(tensors, state["old"])
-            if drift:
-                self._step.drift.load(tensors["drift"], state["drift"], self.policy.device)
-        except ValueError as error:
-            raise CheckpointError(f"the learner's state is of another run: {error}") from error
+        adapters.write(self.policy.transformer, TRAINED, tensors["default"])
+        self._ema.load(tensors["ema"])
+        self._optimizer.load(tensors["optimizer"])
+        self._old.load(tensors, state["old"])
+        if drift:
+            self._step.drift.load(tensors["drift"], state["drift"], self.policy.device)
         self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])
         norm = state.get("amortized_norm")
         self._step.amortized_norm = float("nan") if norm is None else float(norm)
-        sigmas = [np.nan if sigma is None else sigma for sigma in state["running_sigma_K"]]
+        sigmas = [np.nan if sigma is None else float(sigma) for sigma in state["running_sigma_K"]]
+        if len(sigmas) != len(self.reward_names):
+            raise ValueError(f"running_sigma_K has {len(sigmas)} entries for {len(self.reward_names)} rewards")
         self._running_sigma_K = np.array(sigmas, dtype=np.float64)
 
     def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:

@@ -14,8 +14,8 @@ from transformers import CLIPTextModelWithProjection, T5EncoderModel
 
 from learner.config import PolicyConfig
 from learner.errors import PolicyError
+from learner.model_folder import TOKENIZER_FILES, absent_parts, index_problem
 
-PIPELINE = "StableDiffusion3Pipeline"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 MODELS: Mapping[str, type[Any]] = {
     "transformer": SD3Transformer2DModel,
@@ -24,7 +24,8 @@ MODELS: Mapping[str, type[Any]] = {
     "text_encoder_2": CLIPTextModelWithProjection,
     "text_encoder_3": T5EncoderModel,
 }
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "spiece.model")
+HARMLESS_EXTRA = re.compile(r"\.position_ids$")
+"""Older checkpoints store this constant, which newer classes make themselves."""
 TEXT = ("text_encoder", "text_encoder_2", "text_encoder_3", "tokenizer", "tokenizer_2", "tokenizer_3")
 
 
@@ -40,7 +41,7 @@ def load_pipeline(config: PolicyConfig, with_vae: bool, with_text: bool) -> Stab
     index = _model_index(config)
     dtype = getattr(torch, config.dtype)
     absent = {"image_encoder", "feature_extractor", *(() if with_vae else ("vae",)), *(() if with_text else TEXT)}
-    absent |= {name for name, value in index.items() if isinstance(value, list | tuple) and value[0] is None}
+    absent |= absent_parts(index)
     _check_tokenizers(Path(config.base), {name for name in TEXT if name.startswith("tokenizer")} - absent)
     with _quiet(), _one_line(config.base, "the pipeline"):
         models = {name: _load_model(name, config, dtype) for name in MODELS if name not in absent}
@@ -63,11 +64,9 @@ def _model_index(config: PolicyConfig) -> Mapping[str, Any]:
         raise PolicyError(f"policy.base: there is no folder {base}")
     with _quiet(), _one_line(base, "model_index.json"):
         index = StableDiffusion3Pipeline.load_config(base, revision=config.revision)
-    if index.get("_class_name") != PIPELINE:
-        raise PolicyError(f"policy.base: {base} is a {index.get('_class_name')}, expected a {PIPELINE}")
-    transformer = index.get("transformer")
-    if not isinstance(transformer, list | tuple) or transformer[1] != SD3Transformer2DModel.__name__:
-        raise PolicyError(f"policy.base: {base} has transformer {transformer}, expected SD3Transformer2DModel")
+    problem = index_problem(index)
+    if problem:
+        raise PolicyError(f"policy.base: {base} {problem}")
     return dict(index)
 
 
@@ -79,7 +78,11 @@ def _check_tokenizers(folder: Path, names: set[str]) -> None:
 
 
 def _load_model(name: str, config: PolicyConfig, dtype: torch.dtype) -> Any:
-    """One model, refused when a weight is missing: the libraries would fill it with random numbers and go on."""
+    """One model, refused when weights and config differ: the libraries would fill or drop what does not fit, and go on.
+
+    Raises:
+        PolicyError: it cannot be loaded, lacks weights, or has weights that its config has no place for.
+    """
     with _one_line(config.base, name):
         model, info = MODELS[name].from_pretrained(
             config.base, subfolder=name, revision=config.revision, dtype=dtype, output_loading_info=True
@@ -87,6 +90,12 @@ def _load_model(name: str, config: PolicyConfig, dtype: torch.dtype) -> Any:
     lacking = sorted(map(str, info.get("missing_keys", ()))) + sorted(map(str, info.get("mismatched_keys", ())))
     if lacking:
         raise PolicyError(f"policy.base: {config.base}: {name} lacks {len(lacking)} weights, first {lacking[0]}")
+    extra = sorted(key for key in map(str, info.get("unexpected_keys", ())) if not HARMLESS_EXTRA.search(key))
+    if extra:
+        raise PolicyError(
+            f"policy.base: {config.base}: {name} has {len(extra)} weights that its config.json has no place for, "
+            f"first {extra[0]}"
+        )
     return model
 
 

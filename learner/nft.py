@@ -130,13 +130,30 @@ def reward_weights(
     )
 
 
+def number_of_rewards(weights_KN: tuple[Tensor, Tensor]) -> int:
+    """K of weights of S and D.
+
+    Raises:
+        ValueError: not two of one shape [K, N], or none.
+    """
+    shapes = [list(weights.shape) for weights in weights_KN]
+    if shapes[0] != shapes[1] or len(shapes[0]) != 2 or not shapes[0][0]:
+        raise ValueError(f"weights must be two of shape [K, N] with K ≥ 1, got {shapes[0]} and {shapes[1]}")
+    return int(shapes[0][0])
+
+
 def mixed_weights(weights_KN: tuple[Tensor, Tensor], coefficients_K: Tensor) -> tuple[Tensor, Tensor]:
     """[N] weights of S and D in Σ_k a_k g_k, all K rewards in one backward (DESIGN 4, amortised step).
 
     With P_i = Σ_k a_k m_ki r_ki/n_k and Q_i = Σ_k a_k m_ki (1 − r_ki)/n_k these are (A_max/β)/T times (P_i + Q_i)/2 and
     (P_i − Q_i)/2, which is P_i L⁺ + Q_i L⁻.
+
+    Raises:
+        ValueError: coefficients for another number of rewards.
     """
     sums_KN, differences_KN = weights_KN
+    if coefficients_K.shape != sums_KN.shape[:1]:
+        raise ValueError(f"coefficients must be [{len(sums_KN)}], one per reward, got {list(coefficients_K.shape)}")
     return coefficients_K @ sums_KN, coefficients_K @ differences_KN
 
 

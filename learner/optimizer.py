@@ -40,10 +40,10 @@ class LoraOptimizer:
         self._adamw.zero_grad(set_to_none=True)
 
     def set_gradient(self, direction_P: Tensor) -> None:
-        """Let the flat vector be the gradient."""
+        """Let the flat vector be the gradient: its own memory, which is the optimizer's from here on."""
         sizes = [parameter.numel() for parameter in self.parameters.values()]
         for parameter, part in zip(self.parameters.values(), torch.split(direction_P, sizes), strict=True):
-            parameter.grad = part.view_as(parameter).clone()
+            parameter.grad = part.view_as(parameter)
 
     def gradient_norm(self) -> float:
         """Norm of the whole gradient, before clipping."""

@@ -69,12 +69,16 @@ class Policy:
         seed: int = 0,
         with_vae: bool = True,
         with_text: bool = True,
+        whole_lora: bool = False,
     ) -> "Policy":
         """Load the base and attach adapters, all equal: fresh ones of this seed, or `config.init_lora`.
 
+        Args:
+            whole_lora: `init_lora` is what `config.lora` trained, to be drawn with: nothing of it may be missing.
+
         Raises:
             PolicyError: the base cannot be loaded, does not fit the resolution, or LoRA targets match nothing.
-            UserError: `init_lora` cannot be read or differs from `config.lora`.
+            UserError: `init_lora` cannot be read, or is no starting point for `config.lora`.
         """
         pipeline = load_pipeline(config, with_vae, with_text)
         _check_resolution(pipeline, config)
@@ -82,7 +86,7 @@ class Policy:
         if adapter_names:
             adapters.attach(policy.transformer, config.lora, adapter_names, seed)
             if config.init_lora is not None:
-                policy._start_from(config.init_lora, config.lora, adapter_names)
+                policy._start_from(config.init_lora, config.lora, adapter_names, whole_lora)
         return policy
 
     @torch.no_grad()
@@ -153,18 +157,19 @@ class Policy:
         """diffusers' own pipeline around the same modules, adapters included."""
         return self._pipeline
 
-    def _start_from(self, path: str, lora: LoraConfig, adapter_names: Sequence[str]) -> None:
-        loaded = load_lora(path)
-        if (loaded.rank, loaded.alpha) != (lora.rank, lora.alpha):
+    def _start_from(self, path: str, lora: LoraConfig, adapter_names: Sequence[str], whole: bool) -> None:
+        loaded, fresh = load_lora(path), adapters.read(self.transformer, adapter_names[0])
+        missing = sorted(fresh.keys() - loaded.tensors.keys())
+        if whole and missing:
             raise PolicyError(
-                f"policy.init_lora: {path} has rank {loaded.rank} and alpha {loaded.alpha:g}, "
-                f"policy.lora says rank {lora.rank} and alpha {lora.alpha:g}"
+                f"policy.init_lora: {path} lacks {len(missing)} of {len(fresh)} tensors, first {missing[0]}"
             )
+        try:
+            tensors = adapters.continued(loaded, fresh, lora)
+        except PolicyError as error:
+            raise PolicyError(f"policy.init_lora: {path} {error}") from error
         for name in adapter_names:
-            try:
-                adapters.write(self.transformer, name, loaded.tensors)
-            except ValueError as error:
-                raise PolicyError(f"policy.init_lora: {path} has other targets than policy.lora: {error}") from error
+            adapters.write(self.transformer, name, tensors)
 
 
 def to_uint8(images_N3HW: Tensor) -> NDArray[np.uint8]:

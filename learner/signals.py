@@ -1,11 +1,12 @@
-"""Cheap numbers for the harmonizer, beside the Gram matrix.
+"""Cheap numbers about a step: of its advantages, and of its gradients from their inner products alone.
 
-Letters: K rewards, N samples of the batch, P trainable parameters.
+Letters: K rewards, N samples of the batch, R rows of gradients: K, and with KL one more for ∇KL.
 """
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 
 def advantage_correlation(
@@ -28,10 +29,34 @@ def advantage_correlation(
     return np.where(both_KK, np.clip(products_KK / lengths_KK, -1.0, 1.0), np.nan), counts_KK
 
 
-def kl_cosines(gradients_KP: Tensor, kl_P: Tensor) -> NDArray[np.float64]:
-    """[K] cosine of each reward's gradient with ∇KL, in float64; NaN where either is zero or not finite."""
-    kl = kl_P.double()
-    kl_norm = kl.norm()
-    # One row in float64 at a time: all K would be twice the memory of the gradients themselves.
-    cosines = [float(row @ kl / (row.norm() * kl_norm)) for row in (gradient.double() for gradient in gradients_KP)]
-    return np.clip(np.array(cosines, dtype=np.float64), -1.0, 1.0)
+def kl_cosines(gramian_RR: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[K] cosine of each reward's gradient with ∇KL, the last row; NaN where either is zero or not finite."""
+    norms_R = np.sqrt(np.diag(gramian_RR))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.clip(gramian_RR[:-1, -1] / norms_R[:-1] / norms_R[-1], -1.0, 1.0)
+
+
+def kl_geometry(
+    gramian_RR: NDArray[np.float64], coefficients_K: NDArray[np.float64], kl_beta: float
+) -> tuple[float, float]:
+    """Cosine of β ∇KL with d = Σ a_k g_k, and ‖β ∇KL‖ / ‖d + β ∇KL‖; NaN where undefined.
+
+    Args:
+        gramian_RR: inner products of the K gradients and of ∇KL, the last row.
+        coefficients_K: a_k; rows of those that are 0 are not read.
+        kl_beta: β.
+    """
+    rewards_R, kl_R = np.append(coefficients_K, 0.0), np.append(np.zeros_like(coefficients_K), kl_beta)
+    product, rewards_square, kl_square = products(gramian_RR, rewards_R, kl_R)
+    lengths = math.sqrt(rewards_square * kl_square)
+    whole = math.sqrt(max(0.0, rewards_square + 2 * product + kl_square))
+    return product / lengths if lengths > 0 else math.nan, math.sqrt(kl_square) / whole if whole > 0 else math.nan
+
+
+def products(
+    gramian_RR: NDArray[np.float64], one_R: NDArray[np.float64], other_R: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """⟨v, w⟩, ‖v‖² and ‖w‖² of v = Σ v_r g_r and w = Σ w_r g_r; rows that are in neither are not read."""
+    used_R = (one_R != 0) | (other_R != 0)
+    gramian, one, other = gramian_RR[np.ix_(used_R, used_R)], one_R[used_R], other_R[used_R]
+    return float(one @ gramian @ other), max(0.0, float(one @ gramian @ one)), max(0.0, float(other @ gramian @ other))

@@ -25,7 +25,7 @@ from learner.gradients import RewardGradients, combined, gramian, reward_gradien
 from learner.nft import mixed_weights, reward_weights
 from learner.optimizer import LoraOptimizer
 from learner.ranks import Ranks
-from learner.signals import kl_cosines
+from learner.signals import kl_cosines, kl_geometry
 from learner.types import HarmonizerClient, StepRecord
 
 NAN = float("nan")
@@ -156,25 +156,25 @@ class TrainStep:
             update.num_cells,
             self.ranks,
         )
-        gramian_KK = gramian(found.gradients_KP)
-        cosines_K = None if found.kl_P is None else kl_cosines(found.gradients_KP, found.kl_P)
+        gramian_RR = gramian(found.rows_RP)
+        gramian_KK = gramian_RR[: len(active_K), : len(active_K)]
+        cosines_K = kl_cosines(gramian_RR) if with_kl else None
         solution = self.ranks.from_first(lambda: self.harmonizer.solve(update.step, gramian_KK, active_K, cosines_K))
-        direction = combined(found.gradients_KP, solution.coefficients_K, solution.active_K)
-        kl = None if found.kl_P is None else self.config.kl_beta * found.kl_P
-        self.optimizer.set_gradient(direction if kl is None else direction + kl)
-        cosine, share = kl_geometry(direction, kl)
+        a_K, kl_beta = solution.coefficients_K, self.config.kl_beta
+        self.optimizer.set_gradient(combined(found.rows_RP, np.append(a_K, kl_beta) if with_kl else a_K))
+        cosine, share = kl_geometry(gramian_RR, a_K, kl_beta) if with_kl else (NAN, NAN)
         return Direction(
             solution.active_K,
             unit_shares(solution),
-            solution.coefficients_K,
+            a_K,
             solution.mean_norm,
             solution,
             combined_loss(found, solution),
             found.kl,
             cosine,
             share,
-            self._fault(solution, kl),
-            staleness=staleness(gramian_KK, solution.active_K, self.drift.coefficients_K, solution.coefficients_K),
+            self._fault(solution, gramian_RR),
+            staleness=staleness(gramian_KK, solution.active_K, self.drift.coefficients_K, a_K),
         )
 
     def _amortized(self, update: Update, weights: AmortizedWeights) -> Direction:
@@ -205,11 +205,11 @@ class TrainStep:
             fault="; ".join(broken),
         )
 
-    def _fault(self, solution: Solution, kl: Tensor | None) -> str:
+    def _fault(self, solution: Solution, gramian_RR: NDArray[np.float64]) -> str:
         if not solution.active_K.any():
             left: Mapping[str, str] = solution.report.left
             return "no reward left to weigh: " + ", ".join(f"{name}: {why}" for name, why in left.items())
-        if kl is not None and not bool(torch.isfinite(kl).all()):
+        if len(gramian_RR) > len(self.reward_names) and not np.isfinite(gramian_RR[-1, -1]):
             return "the KL gradient is not finite"
         return ""
 
@@ -254,16 +254,3 @@ def combined_loss(found: RewardGradients, solution: Solution) -> float:
     if not solution.active_K.any():
         return NAN
     return float(losses_K[solution.active_K] @ solution.coefficients_K[solution.active_K])
-
-
-def kl_geometry(direction_P: Tensor, kl_P: Tensor | None) -> tuple[float, float]:
-    """Cosine of the KL part with the reward direction, its norm over that of the whole step; NaN where undefined."""
-    if kl_P is None:
-        return NAN, NAN
-    reward, kl = direction_P.double(), kl_P.double()
-    lengths = float(reward.norm() * kl.norm())
-    whole = float((reward + kl).norm())
-    return (
-        float(reward @ kl) / lengths if lengths > 0 else NAN,
-        float(kl.norm()) / whole if whole > 0 else NAN,
-    )

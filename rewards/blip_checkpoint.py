@@ -17,9 +17,9 @@ from torch import Tensor
 from rewards.converted import Source, build_whole, convert, read_pickle, wanted_by
 from rewards.preprocess import Preprocess
 from rewards.score_head import ScoreHead, load_head
+from rewards.scorer_args import IMAGEREWARD_FILES
 
-WEIGHTS_FILE = "ImageReward.pt"
-CONFIG_FILE = "med_config.json"
+WEIGHTS_FILE, CONFIG_FILE = IMAGEREWARD_FILES
 
 _VISION = "blip.visual_encoder."
 _TEXT = "blip.text_encoder."

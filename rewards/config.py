@@ -5,7 +5,7 @@ recipe is loaded; those of a user's scorer are checked by its own constructor.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
@@ -26,6 +26,8 @@ DOTTED_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
 
 _SCORER_NAME = re.compile(r"^[A-Za-z_][\w.-]*$")
 
+Condition = Literal["always", "quoted", "metadata"]
+"""On a prompt: none, a target text in it, or `include` in its metadata."""
 DottedPath = Annotated[str, StringConstraints(pattern=DOTTED_PATH)]
 
 
@@ -126,9 +128,9 @@ class GenevalArgs(_Model):
     @field_validator("detector_args", "colors_args")
     @classmethod
     def _args_fit_part(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Those of our own parts, with every default filled in; anyone else's are checked by their constructor."""
+        """Those of our own parts, filled in; anyone else's are checked by their constructor."""
         model = ARGS_OF_GENEVAL_PART.get(info.data.get(str(info.field_name).removesuffix("_args"), ""))
-        return value if model is None else model.model_validate(value).model_dump(mode="json")
+        return value if model is None else filled_args(model, value)
 
 
 class HttpArgs(_Model):
@@ -166,6 +168,25 @@ ARGS_OF_BUILT_IN: Mapping[str, type[BaseModel]] = MappingProxyType(
 """Short names of the scorers that come with this package, with the models of their arguments."""
 
 
+def check_args(model: type[BaseModel], args: dict[str, Any]) -> BaseModel:
+    """Arguments of a built-in scorer, every default filled in; strict, as the rest of a recipe: "128" is no number.
+
+    Raises:
+        ValidationError: an unknown key, a wrong type or range.
+    """
+    return model.model_validate(args, strict=True)
+
+
+def filled_args(model: type[BaseModel], args: dict[str, Any]) -> dict[str, Any]:
+    """Checked arguments as plain data with every default but the device: where the recipe is silent, its pool has it.
+
+    Raises:
+        ValidationError: as :func:`check_args`.
+    """
+    checked = check_args(model, args)
+    return checked.model_dump(mode="json", exclude={"device"} - checked.model_fields_set)
+
+
 class RewardConfig(_Model):
     """One reward of a run."""
 
@@ -175,7 +196,7 @@ class RewardConfig(_Model):
     """Keyword arguments of the scorer."""
     applies: tuple[str, ...] | None = Field(default=None, min_length=1)
     """Names of the prompt sources it applies to; None is all of them."""
-    when: Literal["always", "quoted", "metadata"] = "always"
+    when: Condition = "always"
     """Further condition on each prompt: `quoted` has a text in straight double quotes, `metadata` carries `include`."""
 
     @field_validator("scorer")
@@ -188,7 +209,27 @@ class RewardConfig(_Model):
     @field_validator("args")
     @classmethod
     def _args_fit_built_in(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Those of a built-in scorer with every default filled in: the run's record names checkpoints and commits."""
+        """Those of a built-in scorer, filled in: the run's record names checkpoints and commits."""
         model = ARGS_OF_BUILT_IN.get(info.data.get("scorer", ""))
         # pydantic puts `args` in front of the path of every error raised in here.
-        return value if model is None else model.model_validate(value).model_dump(mode="json")
+        return value if model is None else filled_args(model, value)
+
+    def parts(self) -> Iterator[tuple[str, type[BaseModel], Mapping[str, Any]]]:
+        """What of this package it is built of: where in `args` (empty for the scorer itself), their model, and they."""
+        built_in = ARGS_OF_BUILT_IN.get(self.scorer)
+        if built_in is None:
+            return
+        yield "", built_in, self.args
+        for name in ("detector", "colors") if built_in is GenevalArgs else ():
+            part = ARGS_OF_GENEVAL_PART.get(self.args.get(name) or "")
+            if part is not None:
+                yield f"{name}_args", part, self.args[f"{name}_args"]
+
+    def on(self, device: str) -> Self:
+        """The same, computing there wherever the recipe does not say where."""
+        args = self.args
+        for at, model, given in self.parts():
+            if "device" in model.model_fields and "device" not in given:
+                said = {**given, "device": device}
+                args = {**args, at: said} if at else said
+        return self.model_copy(update={"args": args})

@@ -30,7 +30,8 @@ def parse_spec(metadata: Metadata, classes: Names, colors: Names) -> Spec | None
     include = _clauses_in(metadata, "include")
     if not include:
         return None
-    tag = metadata.get("tag", "")
+    tag = metadata.get("tag")
+    tag = "" if tag is None else tag
     if not isinstance(tag, str):
         raise ValueError(f"tag must be a string, got {tag!r}")
     parsed = tuple(_parse_clause(f"include[{i}]", i, item, classes, colors) for i, item in enumerate(include))
@@ -52,7 +53,7 @@ def _parse_clause(where: str, index: int, item: Any, classes: Names, colors: Nam
     # Tables store a key that is absent in one row as null.
     color = item.get("color")
     if color is not None and not isinstance(color, str):
-        raise ValueError(f"{where}.color must be a string, got {color!r}")
+        raise ValueError(f"{where}.color must be text, got {color!r}")
     if color is not None and colors is not None and color not in colors:
         raise ValueError(f"{where}.color {color!r} is unknown; known are {', '.join(colors) or 'none (no classifier)'}")
     position = item.get("position")
@@ -75,7 +76,7 @@ def _class_and_count(where: str, item: Any, classes: Names) -> tuple[str, int]:
         raise ValueError(f"{where} has unknown keys {', '.join(unknown)}; known are {', '.join(sorted(_CLAUSE_KEYS))}")
     class_name, count = item.get("class"), item.get("count")
     if not isinstance(class_name, str) or not class_name:
-        raise ValueError(f"{where}.class must be the name of a class, got {class_name!r}")
+        raise ValueError(f"{where}.class must be a name, got {class_name!r}")
     if classes is not None and class_name not in classes:
         raise ValueError(
             f"{where}.class {class_name!r} is not one the detector knows; "
@@ -91,7 +92,7 @@ def _parse_position(where: str, index: int, position: Any) -> tuple[str, int]:
     if isinstance(position, str) or not isinstance(position, Sequence) or len(position) != 2:
         raise ValueError(f"{where} must be [relation, index], got {position!r}")
     relation, target = position
-    if relation not in RELATIONS:
+    if not isinstance(relation, str) or relation not in RELATIONS:
         raise ValueError(f"{where} relation {relation!r} is unknown; known are {', '.join(RELATIONS)}")
     number = _whole(target)
     if number is None or not 0 <= number < index:

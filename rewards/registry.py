@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from rewards.config import ARGS_OF_BUILT_IN, RewardConfig
+from rewards.config import ARGS_OF_BUILT_IN, Condition, RewardConfig, check_args
 from rewards.contract import Metadata, RewardResult, Scorer, State
 from rewards.dotted import load_dotted, nearest
 from rewards.known import KNOWN_PROMPT, known_image
@@ -28,7 +28,16 @@ _CLASS_OF_BUILT_IN = {
     "unifiedreward": "rewards.unifiedreward:UnifiedrewardScorer",
     "ocr": "rewards.ocr:OcrScorer",
     "geneval": "rewards.geneval:GenevalScorer",
-    "http": "rewards.http:HttpScorer",
+    "http": "rewards.http_scorer:HttpScorer",
+}
+
+
+_NEED_OF_BUILT_IN: dict[str, Condition] = {"ocr": "quoted", "geneval": "metadata"}
+"""What a prompt must carry for a built-in scorer to score it; CLIP scores any."""
+_IN_WORDS: dict[Condition, str] = {
+    "always": "",
+    "quoted": "a text in straight double quotes, or `text` in its metadata",
+    "metadata": "`include` in its metadata",
 }
 
 
@@ -83,14 +92,33 @@ def applicable(config: RewardConfig, source: str, prompt: str, metadata: Metadat
     """
     if config.applies is not None and source not in config.applies:
         return False
-    if config.when == "quoted":
-        try:
-            return text_target(prompt, metadata) is not None
-        except ValueError:
-            return True
-    if config.when == "metadata":
+    return _carries(config.when, prompt, metadata)
+
+
+def can_score(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
+    """Whether a reward applies to a prompt and the prompt carries what its scorer needs.
+
+    `when: always` sends every prompt of its sources to the scorer, which then calls those without a target not
+    applicable; a run in which that is all of them has to be refused before it starts.
+    """
+    need = _NEED_OF_BUILT_IN.get(config.scorer, "always")
+    return applicable(config, source, prompt, metadata) and _carries(need, prompt, metadata)
+
+
+def need_of(config: RewardConfig) -> str:
+    """What a prompt must carry for :func:`can_score`, in words; empty where any prompt will do or nobody can know."""
+    return _IN_WORDS[_NEED_OF_BUILT_IN.get(config.scorer, "always")]
+
+
+def _carries(condition: Condition, prompt: str, metadata: Metadata) -> bool:
+    if condition == "always":
+        return True
+    if condition == "metadata":
         return bool(metadata.get("include"))
-    return True
+    try:
+        return text_target(prompt, metadata) is not None
+    except ValueError:
+        return True
 
 
 def self_test(scorer: Scorer, side: int = 256) -> RewardResult:
@@ -120,7 +148,7 @@ def _find(name: str, scorer: str) -> _Factory:
     if scorer in _CLASS_OF_BUILT_IN:
         _warn_of_namesakes(scorer)
         path = _CLASS_OF_BUILT_IN[scorer]
-        return _Factory(path, lambda args: load_dotted(path)(ARGS_OF_BUILT_IN[scorer].model_validate(args)))
+        return _Factory(path, lambda args: load_dotted(path)(check_args(ARGS_OF_BUILT_IN[scorer], args)))
     try:
         if ":" in scorer:
             return _with_keywords(name, scorer, load_dotted(scorer))

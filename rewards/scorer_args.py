@@ -44,7 +44,7 @@ class ModelArgs(ScorerArgs):
     """Fields whose defaults hold for the published checkpoint only."""
 
     device: str = "cpu"
-    """Torch device."""
+    """Torch device. In a run whose pool asks for a GPU it becomes `cuda` where the recipe does not say it."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """What the model computes in; scores are always taken in float32."""
     batch_size: int = Field(default=32, ge=1)
@@ -128,13 +128,17 @@ class AestheticArgs(ClipArgs):
     """Name of the file inside a folder or hub repository."""
 
 
+IMAGEREWARD_FILES = ("ImageReward.pt", "med_config.json")
+"""Weights, and the configuration of the text encoder."""
+
+
 class ImagerewardArgs(ModelArgs):
     """ImageReward (Xu et al. 2023)."""
 
     belongs_to_checkpoint: ClassVar[tuple[str, ...]] = ("revision", "tokenizer", "tokenizer_revision")
 
     checkpoint: str = Field(default="THUDM/ImageReward", min_length=1)
-    """Local folder or hub id with ImageReward.pt and med_config.json."""
+    """Local folder or hub id with both IMAGEREWARD_FILES."""
     revision: str | None = "5736be03b2652728fb87788c9797b0570450ab72"
     """Commit or tag of a hub checkpoint."""
     tokenizer: str | None = "google-bert/bert-base-uncased"

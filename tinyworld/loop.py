@@ -46,11 +46,16 @@ def train(stage: Stage, seed: int, work: Path) -> None:
     Randomness of a step comes from (seed, stage, step), so a resumed run repeats an uninterrupted one.
 
     Raises:
+        ValueError: no steps are asked for, or fewer than the checkpoint has; nothing is written.
         FloatingPointError: the loss is not finite; the last checkpoint stays.
     """
+    if stage.steps < 1:
+        raise ValueError(f"stage {stage.name}: steps must be at least 1, got {stage.steps}")
     work.mkdir(parents=True, exist_ok=True)
     path = work / f"{stage.name}.pt"
     start = _resume(stage, path)
+    if start > stage.steps:
+        raise ValueError(f"stage {stage.name}: {path} is at step {start} already, beyond the {stage.steps} asked for")
     saved = time.monotonic()
     with _Reporter(stage.name, start, stage.steps) as reporter:
         for index in range(start, stage.steps):

@@ -38,12 +38,19 @@ def write_random(seed: int) -> None:
         save_clip(build_clip(seed + offset), WEIGHTS / name)
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", choices=[*STAGES, "random", "all"], default="all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, help="optimizer steps of the stage, in place of the default")
+    parser.add_argument("--steps", type=_positive, help="optimizer steps of the stage, in place of the default")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--fresh", action="store_true", help="forget the checkpoint of the stage")
     options = parser.parse_args()

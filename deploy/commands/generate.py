@@ -10,6 +10,11 @@ from deploy.commands.options import JsonOption
 if TYPE_CHECKING:
     from deploy.drawing import Look
 
+MAX_SEED = 2**64 - 1
+"""What torch's generators take."""
+MAX_STEPS = 1000
+"""Noise levels Stable Diffusion 3 was trained on."""
+
 
 def generate(
     prompts: Annotated[list[str], typer.Argument(metavar="PROMPT...", help="What to draw; quote each prompt.")],
@@ -20,9 +25,13 @@ def generate(
     recipe: Annotated[
         Path | None, typer.Option(help="Recipe that names the base; without it the LoRA's own run, or tiny.yaml.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise of the first image of each prompt.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=MAX_SEED, help="Seed of the noise of the first image of each prompt.")
+    ] = 0,
     num: Annotated[int, typer.Option(min=1, help="Images per prompt, with seeds SEED, SEED+1, ...")] = 1,
-    steps: Annotated[int | None, typer.Option(min=1, help="Sampling steps; without it the recipe's.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=MAX_STEPS, help="Sampling steps; without it the recipe's.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="Torch device; without it CUDA where there is one.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="A .png file, or a folder for several images.")] = Path("."),
     as_json: JsonOption = False,
@@ -33,6 +42,10 @@ def generate(
 
     if any(not prompt.strip() for prompt in prompts):
         raise UserError("a prompt is empty")
+    if seed + num - 1 > MAX_SEED:
+        raise UserError(
+            f"--seed {seed} --num {num}: the last seed would be {seed + num - 1}, the highest is {MAX_SEED}"
+        )
     files = drawing.plan_files(out, prompts, num, seed)
     look = drawing.find_look(run, lora, recipe, steps)
     shown = _draw_all(look, prompts, [seed + i for i in range(num)], device, files)

@@ -1,6 +1,5 @@
 """`marble train`: a run from recipe to LoRA."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -43,7 +42,9 @@ def train(
 
 def _resume_command(recipe: Path, sets: list[str], run_dir: Path | None, address: str | None) -> str:
     """What to type to go on with this run."""
-    parts = ["marble", "train", str(recipe), *(part for text in sets for part in ("--set", text))]
-    parts += ["--run-dir", str(run_dir)] if run_dir else []
-    parts += ["--address", address] if address else []
-    return shlex.join([*parts, "--resume"])
+    from deploy.invocation import train_command
+
+    options = [part for text in sets for part in ("--set", text)]
+    options += ["--run-dir", str(run_dir)] if run_dir else []
+    options += ["--address", address] if address else []
+    return train_command(recipe, [*options, "--resume"])

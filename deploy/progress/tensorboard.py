@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from actors.results import EvaluationResult, IterationResult
 from actors.run_config import RunConfig
@@ -15,25 +16,28 @@ class TensorBoardListener:
     """Writes event files under a run directory."""
 
     def __init__(self, folder: Path, resumed_at: int | None = None) -> None:
-        """Open an event file.
+        """Nothing is written before the run is up.
 
         Args:
             folder: where the event files lie.
             resumed_at: iterations done at the checkpoint a run is taken up from; what was written beyond it is
                 dropped from the curves, as it happens again.
         """
+        self._folder, self._resumed_at = folder, resumed_at
         # By name: tensorboard ships without types.
         self._events = import_module("tensorboard.compat.proto.event_pb2")
         self._summaries = import_module("tensorboard.compat.proto.summary_pb2")
-        writer = import_module("tensorboard.summary.writer.event_file_writer")
-        self._writer = writer.EventFileWriter(str(folder))
-        if resumed_at is not None:
-            session = self._events.SessionLog
-            start = session(status=session.START)
-            self._writer.add_event(self._events.Event(wall_time=time.time(), step=resumed_at + 1, session_log=start))
+        self._writer: Any = None
 
     def on_start(self, config: RunConfig, baseline: EvaluationResult | None) -> None:
-        """Nothing to draw yet."""
+        """Open an event file. Not earlier: until then the run directory may be another process's."""
+        writer = import_module("tensorboard.summary.writer.event_file_writer")
+        self._writer = writer.EventFileWriter(str(self._folder))
+        if self._resumed_at is not None:
+            session = self._events.SessionLog
+            start = session(status=session.START)
+            step = self._resumed_at + 1
+            self._writer.add_event(self._events.Event(wall_time=time.time(), step=step, session_log=start))
 
     def on_stage(self, stage: str, detail: str) -> None:
         """Not drawn."""
@@ -43,7 +47,9 @@ class TensorBoardListener:
         self._add(iteration_scalars(result), result.done)
 
     def on_evaluation(self, result: EvaluationResult) -> None:
-        """Held-out means."""
+        """Held-out means; a point that an earlier life of the run has drawn stays as it is."""
+        if result.iteration < (self._resumed_at or 0):
+            return
         self._add(((f"heldout/{name}", value) for name, value in result.means.items()), result.iteration)
         self._writer.flush()
 
@@ -56,7 +62,8 @@ class TensorBoardListener:
 
     def close(self) -> None:
         """Write out what is left."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _add(self, scalars: Iterator[tuple[str, float]], step: int) -> None:
         summary = self._summaries.Summary

@@ -1,1 +1,1 @@
-"""`marble serve-reward`: one reward behind HTTP, the other half of rewards.http (docs/http_rewards.md)."""
+"""`marble serve-reward`: one reward behind HTTP, the other half of rewards.http_scorer (docs/http_rewards.md)."""

@@ -108,7 +108,7 @@ def choose(order: Order) -> Chosen:
         hint = nearest(order.name, list(config.rewards))
         raise UserError(f"{order.recipe}: no reward {order.name!r}{hint} (rewards: {', '.join(config.rewards)})")
     side = order.resolution or max(MIN_TEST_SIDE, config.policy.resolution)
-    return Chosen(config.rewards[order.name], side)
+    return Chosen(config.scorer(order.name), side)
 
 
 def _args(texts: Sequence[str]) -> dict[str, Any]:

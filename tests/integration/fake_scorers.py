@@ -3,6 +3,7 @@
 Each appends a line to `$MARBLE_TEST_LOADS` when it is built, so that loads can be counted over processes.
 """
 
+import hashlib
 import os
 import time
 from collections.abc import Sequence
@@ -42,6 +43,28 @@ class Contrast:
         self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:
         return from_scores((images_NHWC.astype(np.float64).std(axis=(1, 2, 3)) > 60).astype(float).tolist())
+
+
+class Keeps(Channel):
+    """Notes the hash of every image it scores for training."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = Path(file)
+
+    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
+        lines = [
+            f"{prompt}\t{hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest()}\n"
+            for prompt, image in zip(prompts, images_NHWC, strict=True)
+        ]
+        with self._file.open("a") as file:
+            file.writelines(lines)
+        return super().__call__(images_NHWC, prompts, metadata)
+
+    def score_for_evaluation(
+        self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
+    ) -> RewardResult:
+        return super().__call__(images_NHWC, prompts, metadata)
 
 
 class FailsOn(Channel):

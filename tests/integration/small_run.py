@@ -13,6 +13,8 @@ from actors.run_config import RunConfig
 from tests.unit.actors.in_process import InProcess
 
 SCORERS = "tests.integration.fake_scorers"
+SHIPPED_LEARNER = {"updates_per_iteration": 2, "timesteps": 1, "kl_beta": 0.5, "kl_fraction": 0.25}
+"""The shipped recipes' kind of step: two updates on each batch, KL on a drawn share of the cells."""
 
 
 def write_prompts(folder: Path) -> dict[str, Any]:
@@ -106,6 +108,11 @@ def contents(checkpoint: Path) -> dict[str, str]:
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file()
     }
+
+
+def kept_images(file: Path, num_images: int) -> list[str]:
+    """What :class:`fake_scorers.Keeps` noted of the first so many images of training, the self-test's left out."""
+    return sorted(file.read_text().splitlines()[1 : 1 + num_images])
 
 
 def samples(run_dir: Path) -> list[dict[str, Any]]:

@@ -102,3 +102,22 @@ def test_submit_stop_and_resume(place: Path, dashboard: str) -> None:
     assert "iteration 2/60" not in out
     assert "difference/s.e." in out
     assert json.loads((run / "summary.json").read_text())["iterations"] == 60
+
+
+SMALL = ("run.iterations=1", "eval.prompts_per_source=2", "prompts.groups_per_iteration=3", "prompts.group_size=2")
+SMALL += ("prompts.chunk_size=2", "sampling.steps=5", "eval_sampling.steps=2", "run.tensorboard=false")
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["from the clone", "from elsewhere"])
+def test_the_line_of_the_readme(place: Path, dashboard: str, inside: bool) -> None:
+    """The recipe's path is relative to the working directory that travels, wherever the line is typed."""
+    name = "inside" if inside else "outside"
+    sets = [part for text in (*SMALL, f"run.name={name}") for part in ("--set", text)]
+    command = [RAY, "job", "submit", "--address", dashboard, "--working-dir", "." if inside else ROOT, "--"]
+    command += [sys.executable, "-m", "deploy.cli", "train", "deploy/recipes/tiny.yaml", *sets]
+    done = subprocess.run(
+        command, cwd=ROOT if inside else place, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = place / "home" / "marble" / "runs" / name
+    assert json.loads((run / "summary.json").read_text())["rewards"]["ocr"]["n"] == 2

@@ -1,20 +1,24 @@
 """Whole runs with the real rooms but without processes: what must be equal is equal, whatever happens on the way."""
 
 import json
+import shutil
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from actors.controller import Controller
 from actors.ledger import STEPS, read_table
+from actors.lock import NAME as LOCK
+from actors.lock import RunLock
 from actors.results import IterationResult, RunSummary
 from actors.stop import RunStopped
 from actors.team import StartError
 from learner.errors import CheckpointError, UserError
-from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
+from tests.integration.small_run import SCORERS, SHIPPED_LEARNER, Recorder, contents, run, samples, small_config
 from tests.unit.actors.in_process import InProcess
 
 
@@ -69,7 +73,7 @@ def test_the_ledger_has_every_sample_and_step(straight: tuple[Path, RunSummary, 
     assert [row["step"] for row in steps] == list(range(6))
     solved = [row for row in steps if row["solved"]]
     assert [row["step"] for row in solved] == [0, 3]
-    assert all(row["cosine_red"] is not None and len(row["cosine_matrix"]) == 9 for row in solved)
+    assert all(row["cosine_red"] is not None and len(row["pairwise_cosines"]) == 9 for row in solved)
 
 
 def test_row_20_every_sample_has_noise_of_its_own(straight: tuple[Path, RunSummary, Recorder]) -> None:
@@ -99,6 +103,72 @@ def test_row_5_three_and_a_crash_and_three_are_six_straight(
     events = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [e["iteration"] for e in events if e["event"] == "iteration"] == list(range(6))
     assert [e["done"] for e in events if e["event"] == "resume"] == [3]
+
+
+def test_row_5_two_and_a_crash_and_two_are_four_straight_under_the_shipped_settings(
+    model: Path, tmp_path: Path
+) -> None:
+    """Two updates on each batch and KL on a share of the cells; the slow tier has it with two ranks and kill -9."""
+    whole: dict[str, Any] = {"run": {"iterations": 4}, "checkpoint": {"every": 2}, "learner": SHIPPED_LEARNER}
+    config = small_config(model, tmp_path, **whole)
+    run(config, tmp_path / "straight")
+    with pytest.raises(Crash):
+        run(config, tmp_path / "run", recorder=CrashAfter(3))
+    run(config, tmp_path / "run", resume=True)
+    for name in ("000002", "000004"):
+        assert contents(tmp_path / "run/checkpoints" / name) == contents(tmp_path / "straight/checkpoints" / name)
+    assert samples(tmp_path / "run") == samples(tmp_path / "straight")
+    steps = read_table(tmp_path / "run", STEPS).to_pylist()
+    assert [row["step"] for row in steps] == list(range(8))
+    assert all(row["kl"] > 0 for row in steps[1:])
+
+
+def test_a_run_directory_that_is_in_use_is_left_alone_by_a_second_learner(model: Path, tmp_path: Path) -> None:
+    """Neither a fresh nor a resumed run starts an actor in it, or writes."""
+    config, run_dir = small_config(model, tmp_path), tmp_path / "run"
+    run_dir.mkdir()
+    first = RunLock(run_dir)
+    first.acquire()
+    before = (run_dir / LOCK).read_bytes()
+    for resume in (False, True):
+        remote = InProcess()
+        with pytest.raises(UserError, match="run is in use by process"):
+            run(config, run_dir, remote, resume=resume)
+        assert remote.handles == []
+    assert [path.name for path in run_dir.iterdir()] == [LOCK]
+    assert (run_dir / LOCK).read_bytes() == before
+
+
+def test_a_bad_line_of_metrics_stops_a_resume_before_anything_is_dropped(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    """Rows 5 and 32: ledger, evaluations and later events stay."""
+    run_dir = Path(shutil.copytree(straight[0], tmp_path / "run"))
+    metrics = run_dir / "metrics.jsonl"
+    first, *others = metrics.read_text().splitlines(keepends=True)
+    metrics.write_text("".join([first, "#garbage\n", *others]))
+    before = contents(run_dir)
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not JSON"):
+        run(small_config(model, tmp_path, run={"iterations": 7}), run_dir, InProcess(), resume=True)
+    assert contents(run_dir) == before
+
+
+def test_a_broken_evaluation_of_the_base_is_drawn_again(
+    straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
+) -> None:
+    run_dir = Path(shutil.copytree(straight[0], tmp_path / "run"))
+    stored = run_dir / "evaluations" / "000000.parquet"
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-30])
+    (stored.parent / "notes.parquet").write_text("mine")
+    (run_dir / "ledger" / "samples-backup.parquet").write_text("mine")
+    summary, recorder, _ = run(small_config(model, tmp_path, run={"iterations": 6}), run_dir, resume=True)
+    assert len(recorder.warnings) == 1
+    assert "it is now 000000.parquet.unreadable" in recorder.warnings[0]
+    assert [evaluation.which for evaluation in recorder.evaluations] == ["before"], "the last one could be read"
+    assert dict(summary.rewards) == dict(straight[1].rewards)
+    done = [json.loads(line)["done"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert done == sorted(done)
 
 
 def test_more_actors_other_arrivals_lost_and_hung_ones_change_nothing(
@@ -319,14 +389,19 @@ def test_resuming_from_nothing_and_starting_over_a_run_are_refused(model: Path, 
         Controller(config, tmp_path / "none", Recorder(), remote=InProcess(), spawn=InProcess().spawn).run()
 
 
-def test_a_run_that_starts_from_a_lora_is_compared_with_it(
+def test_a_run_that_starts_from_a_lora_is_compared_with_the_base(
     straight: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
 ) -> None:
-    """`before` is what the run starts from; the base would be another policy's score."""
+    """As `marble eval` compares it. The LoRA draws its first batch; it may be of a lower rank than the run's."""
     lora = straight[0] / "checkpoints/000006/lora"
     config = small_config(model, tmp_path, run={"iterations": 1})
-    policy = config.policy.model_copy(update={"init_lora": str(lora)})
+    policy = config.policy.model_copy(
+        update={"init_lora": str(lora), "lora": config.policy.lora.model_copy(update={"rank": 6})}
+    )
     summary, recorder, _ = run(config.model_copy(update={"policy": policy}), tmp_path / "run")
-    before = recorder.evaluations[0].per_prompt["red"]
-    np.testing.assert_allclose(before, straight[2].evaluations[-1].per_prompt["red"], atol=1e-6)
+    base = straight[2].evaluations[0]
+    for name, scores in recorder.evaluations[0].per_prompt.items():
+        np.testing.assert_array_equal(scores, base.per_prompt[name])
+    first, fresh = ([row["score_red"] for row in samples(folder)[:16]] for folder in (tmp_path / "run", straight[0]))
+    assert first != fresh, "drawn by the LoRA, not by the base"
     assert summary.iterations == 1

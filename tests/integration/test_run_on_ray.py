@@ -19,7 +19,16 @@ from actors.ledger import STEPS, read_table
 from actors.results import ActorVitals, IterationResult, RunSummary
 from actors.run_config import RunConfig
 from tests.integration.on_ray import names_in, wait_until
-from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
+from tests.integration.small_run import (
+    SCORERS,
+    SHIPPED_LEARNER,
+    Recorder,
+    contents,
+    kept_images,
+    run,
+    samples,
+    small_config,
+)
 
 ROOT = Path(__file__).parents[2]
 PATIENT = {"start_timeout_s": 900, "rollout_timeout_s": 600}
@@ -197,9 +206,18 @@ def wait_for_no_process(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(model: Path, tmp_path: Path) -> None:
-    """Rows 7, 22 and 32 too: a torn checkpoint is passed over, no orphan outlives the killed driver, no gap is left."""
-    config = small_config(model, tmp_path, run={"iterations": 6}, actors=PATIENT)
+@pytest.mark.parametrize("settings", ["small", "shipped"])
+def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(
+    model: Path, tmp_path: Path, settings: str, request: pytest.FixtureRequest
+) -> None:
+    """Rows 7, 22 and 32 too: a torn checkpoint is passed over, no orphan outlives the killed driver, no gap is left.
+
+    shipped: two ranks, two updates on each batch, KL on a share of the cells, as in the recipes that come with this.
+    """
+    shipped = settings == "shipped"
+    sections: dict[str, Any] = {"run": {"iterations": 6}, **({"learner": SHIPPED_LEARNER} if shipped else {})}
+    actors = {**PATIENT, **({"learner": {"replicas": 2}, "rollout": {"replicas": 2}} if shipped else {})}
+    config = small_config(model, tmp_path, actors=actors, **sections)
     first = drive(tmp_path, config, "fresh")
     manifest = tmp_path / "run/checkpoints/000003/manifest.json"
     while not manifest.exists() and first.poll() is None:
@@ -219,7 +237,13 @@ def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(model: Pa
     assert not torn.exists(), "cleared away with the old ones"
     straight = tmp_path / "straight"
     straight.mkdir()
-    run(small_config(model, straight, run={"iterations": 6}), straight / "run")
+    if shipped:  # two ranks need processes
+        request.getfixturevalue("local_ray")
+        (straight / "run").mkdir()
+        with Controller(small_config(model, straight, actors=actors, **sections), straight / "run", Recorder()) as c:
+            c.run()
+    else:
+        run(small_config(model, straight, **sections), straight / "run")
     assert contents(tmp_path / "run/checkpoints/000006") == contents(straight / "run/checkpoints/000006")
     assert samples(tmp_path / "run") == samples(straight / "run")
     events = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -231,31 +255,42 @@ def test_row_5_three_iterations_kill_9_and_three_more_are_six_straight(model: Pa
 def test_two_learner_ranks_give_the_same_first_images_and_gradients(
     local_ray: None, model: Path, tmp_path: Path
 ) -> None:
-    """Row 15 in a run: the split over ranks shows in rounding only."""
-    rows, images = [], []
+    """Row 15 in a run: the split over ranks shows in rounding only, and in no byte of the first iteration's images."""
+    rows, images, cells = [], [], []
     for ranks in (1, 2):
         folder = tmp_path / f"ranks{ranks}"
         (folder / "run").mkdir(parents=True)
+        rewards = {
+            "red": {"scorer": f"{SCORERS}:Keeps", "args": {"file": str(folder / "images")}},
+            "dark": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 2, "sign": -1.0}},
+            "contrast": {"scorer": f"{SCORERS}:Contrast", "applies": ["signs"], "when": "quoted"},
+        }
         config = small_config(
             model,
             folder,
             run={"iterations": 2},
             prompts={"groups_per_iteration": 4, "group_size": 4, "chunk_size": None},
+            rewards=rewards,
+            learner=SHIPPED_LEARNER,
             actors={**PATIENT, "learner": {"replicas": ranks}},
         )
         with Controller(config, folder / "run", Recorder()) as controller:
             controller.run()
         rows.append(read_table(folder / "run", STEPS).to_pylist())
-        images.append(samples(folder / "run")[:16])
-    assert [_without_hash(row) for row in images[0]] == [_without_hash(row) for row in images[1]]
+        cells.append(samples(folder / "run")[:16])
+        images.append(kept_images(folder / "images", 16))
+    assert len(set(images[0])) == 16
+    assert images[0] == images[1]
+    assert [_without_advantages(row) for row in cells[0]] == [_without_advantages(row) for row in cells[1]]
     one, two = rows[0][0], rows[1][0]
     for name in ("red", "dark", "contrast"):
         assert two[f"norm_{name}"] == pytest.approx(one[f"norm_{name}"], rel=1e-5)
-    np.testing.assert_allclose(two["cosine_matrix"], one["cosine_matrix"], atol=1e-5)
+    np.testing.assert_allclose(two["pairwise_cosines"], one["pairwise_cosines"], atol=1e-5)
     assert rows[1][1]["loss"] == pytest.approx(rows[0][1]["loss"], rel=1e-3)
+    assert rows[1][1]["kl"] == pytest.approx(rows[0][1]["kl"], rel=1e-3)
 
 
-def _without_hash(row: dict[str, Any]) -> dict[str, Any]:
+def _without_advantages(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.startswith("advantage")}
 
 

@@ -2,7 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -10,15 +13,18 @@ from actors.config import CheckpointConfig
 from actors.evaluation import evaluation_path, write_evaluation
 from actors.keeper import Keeper, digest
 from actors.preflight import PromptSets
+from harmonizer.state import Memory
 from learner import checkpoint
 from learner.errors import CheckpointError
 from tests.unit.actors.stand_ins import evaluation, prompts
 
+NAMES = ("a",)
+HARMONIZER = Memory(np.array([1.0]), np.array([0.5])).to_json(("a",))
 PROMPTS = PromptSets({"plain": prompts("a", "b")}, prompts("h"))
 
 
 def save(keeper: Keeper, done: int) -> Path:
-    extra = keeper.extra({"ema": [0.5]}, done, PROMPTS)
+    extra = keeper.extra(HARMONIZER, done, PROMPTS)
     tensors = {name: {"x": torch.zeros(2)} for name in ("default", "optimizer")}
     return checkpoint.save(keeper.root, done, tensors, {"learner": {}, **extra})
 
@@ -50,8 +56,8 @@ def test_a_resumed_run_starts_from_the_newest_whole_checkpoint(tmp_path: Path) -
     keeper = Keeper(CheckpointConfig(), tmp_path)
     for done in (3, 6):
         save(keeper, done)
-    point = Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS)
-    assert (point.path.name, point.iterations_done, point.harmonizer) == ("000006", 6, {"ema": [0.5]})
+    point = Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, NAMES)
+    assert (point.path.name, point.iterations_done, point.harmonizer) == ("000006", 6, HARMONIZER)
 
 
 def test_row_7_a_torn_checkpoint_is_reported_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +65,7 @@ def test_row_7_a_torn_checkpoint_is_reported_and_passed_over(tmp_path: Path, cap
     save(keeper, 3)
     torn = save(keeper, 6)
     (torn / "manifest.json").unlink()
-    assert keeper.resume_point(PROMPTS).iterations_done == 3
+    assert keeper.resume_point(PROMPTS, NAMES).iterations_done == 3
     assert "000006 is torn" in caplog.text
 
 
@@ -67,12 +73,78 @@ def test_row_5_without_an_optimizer_file_nothing_is_resumed(tmp_path: Path) -> N
     keeper = Keeper(CheckpointConfig(), tmp_path)
     (save(keeper, 3) / "optimizer.safetensors").unlink()
     with pytest.raises(CheckpointError, match="no whole checkpoint, only torn ones"):
-        keeper.resume_point(PROMPTS)
+        keeper.resume_point(PROMPTS, NAMES)
 
 
 def test_resuming_from_nothing_says_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nothing to resume: no checkpoint in"):
-        Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS)
+        Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, NAMES)
+
+
+def changed(state: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+    return {**state, key: value} if value is not None else {k: v for k, v in state.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("iterations_done", None, "has no count `iterations_done`, got None"),
+        ("iterations_done", "6", "has no count `iterations_done`, got '6'"),
+        ("harmonizer", None, "has no mapping `harmonizer`"),
+        ("harmonizer", [], "has no mapping `harmonizer`"),
+        ("harmonizer", {"ema": [1.0]}, "does not fit: harmonizer state lacks reward_names, norms"),
+        ("harmonizer", {**HARMONIZER, "ema": ["x"]}, "does not fit: "),
+        ("harmonizer", {**HARMONIZER, "ema": 3}, "does not fit: "),
+        ("harmonizer", {**HARMONIZER, "reward_names": ["b"]}, "does not fit: harmonizer state must be of rewards"),
+        ("learner", None, "has no mapping `learner`"),
+    ],
+)
+def test_a_whole_checkpoint_with_another_state_is_refused_in_one_line(
+    tmp_path: Path, key: str, value: object, message: str
+) -> None:
+    """Its hashes are right, so it is nobody's torn file: it was edited, or is none of a run."""
+    keeper = Keeper(CheckpointConfig(), tmp_path)
+    state = {"learner": {}, **keeper.extra(HARMONIZER, 6, PROMPTS)}
+    checkpoint.save(keeper.root, 6, {"default": {"x": torch.zeros(2)}}, changed(state, key, value))
+    with pytest.raises(CheckpointError, match=f"cannot resume from .*000006: state.json {message}"):
+        keeper.resume_point(PROMPTS, NAMES)
+    assert keeper.last_saved == -1
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "text", "folder", "other rewards", "no notes"])
+def test_an_evaluation_that_cannot_be_read_is_set_aside(tmp_path: Path, how: str) -> None:
+    for done in (0, 2):
+        write_evaluation(tmp_path, evaluation({"a": [0.0, 1.0]}, done=done, which="ema" if done else "before"))
+    path = evaluation_path(tmp_path, 0)
+    whole = path.read_bytes()
+    if how == "other rewards":
+        write_evaluation(tmp_path, evaluation({"b": [0.0, 1.0]}))
+    elif how == "no notes":
+        pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+    elif how == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        path.write_bytes({"cut": whole[:-20], "empty": b"", "text": b"x" * 100}[how])
+    keeper, warnings = Keeper(CheckpointConfig(), tmp_path), list[str]()
+    keeper.recall(NAMES, warnings.append)
+    if how != "folder":  # which is no file, so there is no evaluation
+        assert not path.exists()
+        assert path.with_name("000000.parquet.unreadable").exists(), "nothing is lost"
+        (warning,) = warnings
+        assert f"{path} is no readable evaluation of this run: " in warning
+    assert evaluation_path(tmp_path, 2).is_file()
+
+
+def test_a_file_of_another_name_is_no_evaluation(tmp_path: Path) -> None:
+    write_evaluation(tmp_path, evaluation({"a": [0.0, 1.0]}))
+    for name in ("notes.parquet", "000003-copy.parquet"):
+        evaluation_path(tmp_path, 0).with_name(name).write_text("mine")
+    keeper, warnings = Keeper(CheckpointConfig(), tmp_path), list[str]()
+    keeper.drop_later_evaluations(0)
+    keeper.recall(NAMES, warnings.append)
+    assert warnings == []
+    assert len(list(evaluation_path(tmp_path, 0).parent.iterdir())) == 3
 
 
 def test_other_prompts_would_not_give_the_same_run(tmp_path: Path) -> None:
@@ -80,7 +152,7 @@ def test_other_prompts_would_not_give_the_same_run(tmp_path: Path) -> None:
     save(keeper, 3)
     other = PromptSets({"plain": prompts("a", "c")}, prompts("h"))
     with pytest.raises(CheckpointError, match="the prompt files have changed"):
-        keeper.resume_point(other)
+        keeper.resume_point(other, NAMES)
     assert digest(PROMPTS) != digest(PromptSets(PROMPTS.train, prompts("i")))
 
 
@@ -90,7 +162,7 @@ def test_evaluations_of_iterations_to_come_go_and_the_earlier_count(tmp_path: Pa
     keeper = Keeper(CheckpointConfig(keep_best=1), tmp_path)
     keeper.drop_later_evaluations(2)
     assert not evaluation_path(tmp_path, 4).exists()
-    keeper.recall(["a"])
+    keeper.recall(["a"], pytest.fail)
     keeper.path(2).mkdir(parents=True)
     assert keeper.best_paths() == [keeper.path(2)]
 

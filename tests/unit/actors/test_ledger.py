@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from actors.ledger import SAMPLES, STEPS, Ledger, LedgerEntry, read_table
+from actors.ledger import SAMPLES, STEPS, Ledger, LedgerEntry, read_table, sample_columns, step_columns
 from tests.unit.actors import stand_ins
 from tests.unit.actors.stand_ins import harvest, prompts, report, step
 
@@ -41,7 +41,7 @@ def test_one_row_per_step_with_everything_that_is_known_of_it(tmp_path: Path) ->
     assert [solved[f"alpha_ema_{n}"] for n in NAMES] == pytest.approx([2 / 3, 1 / 3])
     assert [solved[f"norm_{n}"] for n in NAMES] == [3.0, 6.0]
     assert [solved[f"cosine_{n}"] for n in NAMES] == [None, pytest.approx(0.4)]
-    assert solved["cosine_matrix"] == [1.0, 0.0, 0.0, 1.0]
+    assert solved["pairwise_cosines"] == [1.0, 0.0, 0.0, 1.0]
     assert [solved[f"sum_cosine_{n}"] for n in NAMES] == [None, pytest.approx(-0.2)]
     assert (solved["sum_worst_cosine"], solved["negative_fraction"], solved["sum_negative_fraction"]) == (
         -0.2,
@@ -61,7 +61,26 @@ def test_one_row_per_step_with_everything_that_is_known_of_it(tmp_path: Path) ->
     names = ("steps_since_solve", "solve_cosine", "solve_norm_ratio", "stale_cosine", "stale_norm_ratio")
     assert [solved[name] for name in names] == [None, None, None, 0.9, 0.8]
     assert [amortised[name] for name in names] == [1, 0.6, 1.1, None, None]
-    assert (amortised["loss"], amortised["alpha_star_a"], amortised["cosine_matrix"]) == (1.25, None, [])
+    assert (amortised["loss"], amortised["alpha_star_a"], amortised["pairwise_cosines"]) == (1.25, None, [])
+
+
+def test_no_name_of_a_reward_makes_two_columns_one(tmp_path: Path) -> None:
+    """What stands before a reward's name begins no other column, so that any name gives columns of its own."""
+    for columns in (sample_columns(0, entry(), NAMES), step_columns(entry(), NAMES)):
+        whats = {column.removesuffix("_a") for column in columns if column.endswith("_a")}
+        own = {column for column in columns if not column.endswith(("_a", "_b"))}
+        assert len(columns) == len(own) + 2 * len(whats)
+        assert len(whats) >= 4
+        clashes = [(one, what) for what in whats for one in own | whats if one.startswith(f"{what}_")]
+        assert clashes == []
+
+
+def test_a_reward_called_matrix_keeps_its_cosine(tmp_path: Path) -> None:
+    Ledger(tmp_path, ("a", "matrix")).append(0, entry())
+    solved, amortised = read_table(tmp_path, STEPS).to_pylist()
+    assert solved["cosine_matrix"] == pytest.approx(0.4)
+    assert amortised["cosine_matrix"] is None
+    assert solved["pairwise_cosines"] == [1.0, 0.0, 0.0, 1.0]
 
 
 def test_parts_of_several_iterations_read_as_one_table(tmp_path: Path) -> None:
@@ -85,6 +104,21 @@ def test_row_5_a_resumed_run_drops_what_it_will_do_again_and_half_written_parts(
     assert read_table(tmp_path, SAMPLES).column("iteration").unique().to_pylist() == [0, 1, 2]
     assert read_table(tmp_path, STEPS).column("iteration").unique().to_pylist() == [0, 1, 2]
     assert not half.exists()
+
+
+def test_a_file_of_another_name_is_no_part_and_stays(tmp_path: Path) -> None:
+    """A user's copy beside the parts neither stops a resume nor shows in the table."""
+    ledger = Ledger(tmp_path, NAMES)
+    for iteration in range(2):
+        ledger.append(iteration, entry(iteration))
+    strangers = ["samples-backup.parquet", "samples-000001-old.parquet", "notes.parquet", "samples-²00000.parquet"]
+    for name in strangers:
+        (tmp_path / "ledger" / name).write_bytes(ledger.path(SAMPLES, 1).read_bytes())
+    assert read_table(tmp_path, SAMPLES).num_rows == 8
+    ledger.truncate_after(1)
+    assert read_table(tmp_path, SAMPLES).column("iteration").unique().to_pylist() == [0]
+    kept = {path.name for path in (tmp_path / "ledger").iterdir()}
+    assert kept == {*strangers, "samples-000000.parquet", "steps-000000.parquet"}
 
 
 def test_a_crash_in_the_middle_leaves_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

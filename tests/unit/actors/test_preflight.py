@@ -1,14 +1,25 @@
 """Preflight: everything that is wrong, at once. Rows 19, 23, 24 and 29 of the faults table touch it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from actors.preflight import Asked, PreflightError, asked_by_role, check_files, model_problems, placement_problems
+from actors.preflight import (
+    Asked,
+    PreflightError,
+    asked_by_role,
+    check_files,
+    model_problems,
+    placement_problems,
+    scorer_problems,
+)
 from actors.run_config import RunConfig
+from rewards.scorer_args import IMAGEREWARD_FILES
 from tests.unit.actors.stand_ins import recipe
+from tests.unit.hollow_model import write_hollow_checkpoint, write_hollow_model
 
 
 def files(tmp_path: Path, **sections: Any) -> RunConfig:
@@ -16,11 +27,7 @@ def files(tmp_path: Path, **sections: Any) -> RunConfig:
     plain, signs = tmp_path / "plain.txt", tmp_path / "signs.txt"
     plain.write_text("cat\ndog\n")
     signs.write_text('a "X"\nb "Y"\n')
-    model = tmp_path / "model"
-    (model / "vae").mkdir(parents=True)
-    (model / "model_index.json").write_text(
-        json.dumps({"_class_name": "P", "vae": ["diffusers", "AutoencoderKL"], "text_encoder_3": [None, None]})
-    )
+    model = write_hollow_model(tmp_path / "model")
     sources = {name: {"train": str(path), "heldout": str(path)} for name, path in (("plain", plain), ("signs", signs))}
     defaults: dict[str, Any] = {"policy": {"base": str(model)}, "prompts": {"sources": sources}}
     return recipe(**{**defaults, **sections})
@@ -57,6 +64,75 @@ def test_a_reward_without_any_prompt_it_applies_to_is_named_with_its_conditions(
     )
 
 
+BUILT_IN: dict[str, Any] = {
+    "sign": {"scorer": "ocr", "applies": ["signs"]},
+    "objects": {"scorer": "geneval", "args": {"detector": "a:B"}, "applies": ["objects"]},
+}
+
+
+def built_in(tmp_path: Path, rewards: dict[str, Any], objects: str, file_format: str) -> RunConfig:
+    """A recipe with the shipped rewards and their default `when`; `objects` is the text of a file of that format."""
+    path = tmp_path / "objects.file"
+    path.write_text(objects)
+    files_of = {"plain": tmp_path / "plain.txt", "signs": tmp_path / "signs.txt", "objects": path}
+    sources = {name: {"train": str(file), "heldout": str(file)} for name, file in files_of.items()}
+    sources["objects"]["format"] = file_format
+    return files(tmp_path, rewards=BUILT_IN | rewards, prompts={"sources": sources, "groups_per_iteration": 3})
+
+
+OBJECT_LINE = '{"prompt": "a cat", "include": [{"class": "cat", "count": 1}]}\n'
+
+
+def test_shipped_rewards_with_prompts_that_carry_what_they_need(tmp_path: Path) -> None:
+    assert check_files(built_in(tmp_path, {}, OBJECT_LINE, "geneval")).heldout[-1].metadata["include"]
+
+
+def test_ocr_without_a_single_text_is_refused(tmp_path: Path) -> None:
+    config = built_in(tmp_path, {}, OBJECT_LINE, "geneval")
+    (tmp_path / "signs.txt").write_text("no quotes\nnone here\n")
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines[0] == (
+        "rewards.sign applies to none of the training prompts (applies: signs; when: always; "
+        "scorer ocr needs a text in straight double quotes, or `text` in its metadata)"
+    )
+    assert len(caught.value.lines) == 2
+
+
+def test_held_out_prompts_that_are_never_evaluated_do_not_count(tmp_path: Path) -> None:
+    config = built_in(tmp_path, {}, OBJECT_LINE, "geneval")
+    (tmp_path / "signs.txt").write_text('none here\na "X"\n')
+    check_files(config)
+    first_only = config.model_copy(update={"eval": config.eval.model_copy(update={"prompts_per_source": 1})})
+    with pytest.raises(PreflightError, match=r"^rewards\.sign applies to none of the held-out prompts"):
+        check_files(first_only)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "objects", "file_format"),
+    [
+        ({}, OBJECT_LINE, "lines"),
+        ({"objects": {**BUILT_IN["objects"], "applies": ["plain"]}}, OBJECT_LINE, "geneval"),
+    ],
+    ids=["a file of objects read as lines", "a source of plain lines"],
+)
+def test_geneval_without_metadata_is_refused(
+    tmp_path: Path, rewards: dict[str, Any], objects: str, file_format: str
+) -> None:
+    with pytest.raises(PreflightError, match=r"needs `include` in its metadata") as caught:
+        check_files(built_in(tmp_path, rewards, objects, file_format))
+    assert len(caught.value.lines) == 2
+
+
+@pytest.mark.parametrize("notes", [None, [None], [""], ["{}"], ['{"include": []}'], ['{"tag": "counting"}']])
+def test_geneval_on_parquet_without_metadata_is_refused(tmp_path: Path, notes: list[str | None] | None) -> None:
+    config = built_in(tmp_path, {}, "", "parquet")
+    table = {"prompt": ["a cat"]} | ({} if notes is None else {"metadata": pa.array(notes, pa.string())})
+    pq.write_table(pa.table(table), tmp_path / "objects.file")
+    with pytest.raises(PreflightError, match=r"rewards\.objects applies to none of the training prompts"):
+        check_files(config)
+
+
 def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:
     config = files(tmp_path)
     (tmp_path / "plain.txt").write_text("cat\n")
@@ -80,10 +156,50 @@ def test_a_model_folder_is_looked_at(tmp_path: Path) -> None:
     assert model_problems("stabilityai/stable-diffusion-3.5-medium") == []
     assert "does not exist" in model_problems(str(tmp_path / "none"))[0]
     assert "has no model_index.json" in model_problems(str(tmp_path))[0]
-    (tmp_path / "model_index.json").write_text("{")
-    assert "is not JSON" in model_problems(str(tmp_path))[0]
-    (tmp_path / "model_index.json").write_text(json.dumps({"vae": ["diffusers", "V"], "text": ["t", "T"]}))
-    assert model_problems(str(tmp_path)) == [f"policy.base: {tmp_path} lacks the folders vae, text"]
+    folder = write_hollow_model(tmp_path / "model")
+    assert model_problems(str(folder)) == []
+    (folder / "vae" / "config.json").unlink()
+    assert model_problems(str(folder)) == [f"policy.base: {folder}: vae: config.json is missing"]
+
+
+def test_a_scorers_checkpoint_is_looked_at(tmp_path: Path) -> None:
+    checkpoint = write_hollow_checkpoint(tmp_path / "clip", "model")
+    taste = {"scorer": "hpsv2", "args": {"checkpoint": str(checkpoint)}}
+    hub = {"scorer": "hpsv2", "args": {"checkpoint": "owner/name"}}
+    config = files(tmp_path, rewards={"taste": taste, "far": hub})
+    check_files(config)
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert caught.value.lines == (f"rewards.taste.args.checkpoint: {checkpoint}: model.safetensors is missing",)
+    assert [problem.code for problem in caught.value.problems] == ["rewards.files"]
+    (checkpoint / "HPS_v2.1_compressed.pt").touch()
+    assert scorer_problems(config) == [], "open_clip's own format"
+
+
+def test_checkpoints_of_every_format_are_looked_at(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    args = {"checkpoint": str(empty)}
+    parts = {
+        "detector": "rewards.mask2former:Mask2FormerDetector",
+        "detector_args": args,
+        "colors": "rewards.clip_colors:ClipColors",
+        "colors_args": args,
+    }
+    rewards = {
+        "clip": {"scorer": "clipscore", "args": args},
+        "human": {"scorer": "imagereward", "args": args},
+        "objects": {"scorer": "geneval", "args": parts},
+        "own": {"scorer": "a:B", "args": args},
+    }
+    lacks = ("config.json is missing", "model.safetensors is missing")
+    assert scorer_problems(recipe(rewards=rewards)) == [
+        *(f"rewards.clip.args.checkpoint: {empty}: {lack}" for lack in lacks),
+        *(f"rewards.human.args.checkpoint: {empty}: {file} is missing" for file in IMAGEREWARD_FILES),
+        *(f"rewards.objects.args.detector_args.checkpoint: {empty}: {lack}" for lack in lacks),
+        *(f"rewards.objects.args.colors_args.checkpoint: {empty}: {lack}" for lack in lacks),
+    ]
 
 
 GIB = 2.0**30

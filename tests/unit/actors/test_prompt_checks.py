@@ -11,6 +11,7 @@ from actors.prompt_checks import bad_metadata, rewards_without_prompts, scored_b
 from actors.prompts import Prompt, read_sources
 from actors.run_config import RunConfig
 from tests.unit.actors.stand_ins import prompts, recipe
+from tests.unit.hollow_model import write_hollow_model
 
 MASK2FORMER = {"detector": "rewards.mask2former:Mask2FormerDetector", "detector_args": {"checkpoint": "a/b"}}
 CLIP_COLORS = {"colors": "rewards.clip_colors:ClipColors", "colors_args": {"checkpoint": "a/b"}}
@@ -101,7 +102,8 @@ def test_what_a_scorer_looks_for_decides_what_is_scored() -> None:
     assert scored_by(config.rewards["meta"], SIGNS) == 0
     sources = {"plain": PLAIN, "signs": SIGNS[1:]}
     assert rewards_without_prompts(config, sources, "training") == [
-        "rewards.text applies to none of the training prompts (applies: plain, signs; when: always)",
+        "rewards.text applies to none of the training prompts (applies: plain, signs; when: always; "
+        "scorer ocr needs a text in straight double quotes, or `text` in its metadata)",
         "rewards.meta applies to none of the training prompts (applies: plain, signs; when: metadata)",
     ]
 
@@ -126,8 +128,7 @@ def test_prompts_of_a_named_source_that_are_not_scored_are_odd() -> None:
 def test_long_prompts_are_one_warning_and_stop_nothing(tmp_path: Path) -> None:
     config = geneval_recipe(tmp_path, [[{"class": "dog", "count": 1}]], MASK2FORMER)
     (tmp_path / "plain.txt").write_text("a\n" + "word " * 80 + "\n")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "model_index.json").write_text('{"_class_name": "P"}')
+    write_hollow_model(tmp_path / "model")
     whole = config.model_copy(update={"policy": config.policy.model_copy(update={"base": str(tmp_path / "model")})})
     (warning,) = check_files(whole).warnings
     assert warning.code == "prompts.too_long"

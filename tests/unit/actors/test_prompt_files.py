@@ -1,7 +1,9 @@
 """The formats of prompt files, good and broken. Rows 9 and 24 of the faults table start here: what cannot be scored is
 said at once, with file and line."""
 
+import datetime
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from actors.prompt_files import MAX_SHOWN, PromptFileError, PromptFormat, read_rows
 
 CAT = {"class": "cat", "count": 1}
+LONG_NUMBER = '{"prompt": "x", "include": ' + "1" * 5000 + "}"
 
 
 def write(path: Path, data: bytes | str) -> Path:
@@ -21,6 +24,14 @@ def write(path: Path, data: bytes | str) -> Path:
 
 def geneval(**keys: Any) -> str:
     return json.dumps({"prompt": "x", **keys}) + "\n"
+
+
+def deep(levels: int) -> list[Any]:
+    """A list in a list in a list."""
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
 
 
 def lines_of(path: Path, file_format: PromptFormat) -> tuple[str, ...]:
@@ -82,21 +93,24 @@ def test_parquet(tmp_path: Path) -> None:
         ('"A" beside ""\n', "lines", "line 1: the quoted text is empty"),
         ("", "geneval", "has no prompts"),
         ("\n", "geneval", "line 1: empty line"),
-        (
-            "{broken\n",
-            "geneval",
-            "line 1: line is not JSON (Expecting property name enclosed in double quotes at column",
-        ),
-        ("[" * 100_000 + "\n", "geneval", "line 1: line is nested too deeply"),
-        ("[1]\n", "geneval", "line 1: line must be a JSON object, got list"),
+        ("{broken\n", "geneval", "line 1: not JSON (Expecting property name enclosed in double quotes at column"),
+        ("[" * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        ('{"prompt": ' * 100_000 + "\n", "geneval", "line 1: not JSON (nested too deeply)"),
+        (geneval(include=[CAT], extra=deep(40)), "geneval", "line 1: metadata is nested more than 32 deep"),
+        (LONG_NUMBER + "\n", "geneval", "line 1: not JSON (a number is too long"),
+        (geneval(include=[CAT], extra="\ud800"), "geneval", "line 1: metadata.extra holds half a character"),
+        (geneval(include=[CAT], prompt="a \udc00"), "geneval", "line 1: the prompt holds half a character"),
+        ("[1]\n", "geneval", "line 1: expected a JSON object, got list"),
         (b'{"prompt": "caf\xe9"}\n', "geneval", "line 1: not UTF-8"),
         (json.dumps({"include": [CAT]}) + "\n", "geneval", "line 1: GenEval metadata has no `prompt`"),
         (geneval(prompt=3, include=[CAT]), "geneval", "GenEval metadata has no `prompt`"),
         (geneval(prompt='a ""', include=[CAT]), "geneval", "line 1: the quoted text is empty"),
         (geneval(), "geneval", "line 1: GenEval metadata needs `include`"),
         (geneval(include=[]), "geneval", "line 1: GenEval metadata needs `include`"),
-        (geneval(include="cat"), "geneval", "line 1: include must be a list of clauses, got 'cat'"),
-        (geneval(include=["cat"]), "geneval", "line 1: include[0] must be a mapping with class and count, got 'cat'"),
+        (geneval(include="cat"), "geneval", "line 1: bad metadata: include must be a list of clauses, got 'cat'"),
+        (geneval(include=CAT), "geneval", "line 1: bad metadata: include must be a list of clauses, got {'class'"),
+        (geneval(include=["cat"]), "geneval", "include[0] must be a mapping with class and count, got 'cat'"),
+        (geneval(include=[{**CAT, "count": True}]), "geneval", "include[0].count must be"),
         (
             geneval(include=[{"class": "cat"}]),
             "geneval",
@@ -114,9 +128,9 @@ def test_parquet(tmp_path: Path) -> None:
         ),
         (geneval(include=[{**CAT, "count": 1.5}]), "geneval", "got 1.5"),
         (geneval(include=[{**CAT, "count": "2"}]), "geneval", "got '2'"),
-        (geneval(include=[{**CAT, "class": 7}]), "geneval", "include[0].class must be the name of a class, got 7"),
+        (geneval(include=[{**CAT, "class": 7}]), "geneval", "include[0].class must be a name, got 7"),
         (geneval(include=[{**CAT, "colour": "red"}]), "geneval", "include[0] has unknown keys colour; known are class"),
-        (geneval(include=[{**CAT, "color": 1}]), "geneval", "include[0].color must be a string, got 1"),
+        (geneval(include=[{**CAT, "color": 1}]), "geneval", "include[0].color must be text, got 1"),
         (geneval(include=[CAT, {**CAT, "position": ["left of", 1]}]), "geneval", "earlier clause (below 1), got 1"),
         (geneval(include=[CAT, {**CAT, "position": ["left of", -1]}]), "geneval", "earlier clause (below 1), got -1"),
         (geneval(include=[CAT, {**CAT, "position": ["beside", 0]}]), "geneval", "relation 'beside' is unknown"),
@@ -140,17 +154,31 @@ def test_a_broken_file_is_one_line_that_names_it(
     [
         ({"text": ["a"]}, "p.parquet: no column `prompt`, only text"),
         ({"prompt": ["a", ""]}, "row 2: empty prompt"),
-        ({"prompt": ["a", None]}, "row 2: empty prompt"),
-        ({"prompt": [1, 2]}, "row 1: prompt 1 is no text"),
+        ({"prompt": ["a", None]}, "row 2: a prompt must be text, got None"),
+        ({"prompt": [1, 2]}, "row 1: a prompt must be text, got 1 (int)"),
+        ({"prompt": [b"a"]}, "row 1: a prompt must be text, got b'a' (bytes)"),
         ({"prompt": ['a ""']}, "row 1: the quoted text is empty"),
         ({"prompt": ["a"], "metadata": ["{"]}, "row 1: metadata is not JSON"),
         ({"prompt": ["a"], "metadata": ["[]"]}, "row 1: metadata must be a JSON object, got list"),
-        ({"prompt": ["a"], "metadata": [3]}, "row 1: metadata must be JSON text or a struct, got int"),
+        ({"prompt": ["a"], "metadata": [3]}, "row 1: metadata must be a JSON object, got int"),
         (
             {"prompt": ["a"], "metadata": ['{"include": [{"class": "cat", "count": -1}]}']},
-            "row 1: include[0].count must",
+            "row 1: bad metadata: include[0].count must",
         ),
-        ({"prompt": ["a"], "metadata": ['{"text": 1}']}, "row 1: metadata text must be a string"),
+        ({"prompt": ["a"], "metadata": ['{"include": 5}']}, "row 1: bad metadata: include must be a list"),
+        ({"prompt": ["a"], "metadata": [{"include": [{"class": "x", "count": 0}]}]}, "include[0].count"),
+        ({"prompt": ["a"], "metadata": ['{"text": 1}']}, "row 1: bad metadata: metadata text must be a string"),
+        ({"prompt": ["a"], "metadata": ["[" * 100_000]}, "row 1: metadata is not JSON (nested too deeply)"),
+        ({"prompt": ["a"], "metadata": [LONG_NUMBER]}, "row 1: metadata is not JSON (a number is too long"),
+        (
+            {"prompt": ["a"], "metadata": [{"when": datetime.date(2020, 1, 2)}]},
+            "row 1: metadata.when is a date, which JSON has no form for",
+        ),
+        (
+            {"prompt": ["a"], "metadata": [{"x": [b"\xff"]}]},
+            "row 1: metadata.x[0] is a bytes, which JSON has no form for",
+        ),
+        ({"prompt": ["a"], "metadata": [{"x": Decimal("1.5")}]}, "row 1: metadata.x is a Decimal"),
         ({"prompt": pa.array([], pa.string())}, "p.parquet has no prompts"),
     ],
 )
@@ -158,6 +186,15 @@ def test_a_broken_parquet_file_names_column_or_row(tmp_path: Path, columns: dict
     path = tmp_path / "p.parquet"
     pq.write_table(pa.table(columns), path)
     assert message in lines_of(path, "parquet")[0]
+
+
+def test_a_parquet_file_that_is_no_table_of_prompts(tmp_path: Path) -> None:
+    broken, twice = tmp_path / "broken.parquet", tmp_path / "twice.parquet"
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    pq.write_table(pa.table({"prompt": text}), broken)
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names=["prompt", "prompt"]), twice)
+    assert lines_of(broken, "parquet")[0].startswith("broken.parquet: holds values that cannot be read (")
+    assert lines_of(twice, "parquet") == ("twice.parquet: has 2 columns `prompt`",)
 
 
 def test_every_broken_line_is_told_and_many_are_counted(tmp_path: Path) -> None:

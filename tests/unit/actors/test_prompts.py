@@ -1,11 +1,16 @@
 """Prompts with their identity, and the sampler that draws them."""
 
+import pickle
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from actors.config import PromptsConfig
+from actors.keeper import digest
+from actors.preflight import PromptSets
 from actors.prompts import Prompt, PromptSampler, read_prompts, read_sources, shortages
 from learner.errors import UserError
 
@@ -27,6 +32,17 @@ def test_what_is_wrong_names_the_source_too(tmp_path: Path) -> None:
     path = write(tmp_path / "p.txt", "a\n\n\n")
     with pytest.raises(UserError, match=r"prompt source s: .*p\.txt, line 2: empty line.*; prompt source s: .*line 3"):
         read_prompts(path, "lines", "s")
+
+
+def test_metadata_that_passes_can_be_digested_and_sent(tmp_path: Path) -> None:
+    """Row 5: every checkpoint takes a digest of it."""
+    path = tmp_path / "p.parquet"
+    note = {"include": [{"class": "cat", "count": 2, "color": None}], "size": 0.5, "deep": {"er": ["é"]}}
+    pq.write_table(pa.table({"prompt": ["a"], "metadata": [note]}), path)
+    prompts = read_prompts(path, "parquet", "s")
+    assert prompts[0].metadata == note
+    assert digest(PromptSets({"s": prompts}, prompts)) != digest(PromptSets({"s": prompts}, ()))
+    assert pickle.loads(pickle.dumps(prompts)) == prompts
 
 
 def test_every_unreadable_source_is_named(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from deploy_helpers import GENEVAL_LINE, Marble, Ran
 from actors.run_config import RunConfig
 from deploy import cli
 from deploy.recipe import load_recipe
+from tests.unit.hollow_model import write_hollow_checkpoint, write_hollow_model
 
 RECIPE = """\
 run:
@@ -60,11 +61,10 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recipe_file(tmp_path: Path, workdir: Path) -> Path:
-    """A valid recipe beside its prompt files and (empty) model folders; the working directory is another one."""
+    """A valid recipe beside its prompt files and (hollow) model folders; the working directory is another one."""
     folder = tmp_path / "recipe"
-    for name in ("model", "clip"):
-        (folder / name).mkdir(parents=True)
-    (folder / "model" / "model_index.json").write_text('{"_class_name": "StableDiffusion3Pipeline"}')
+    write_hollow_model(folder / "model")
+    write_hollow_checkpoint(folder / "clip", "model")
     for split in ("train", "heldout"):
         (folder / f"general_{split}.txt").write_text("".join(f"a thing number {i}\n" for i in range(8)))
         (folder / f"geneval_{split}.jsonl").write_text(GENEVAL_LINE * 8)

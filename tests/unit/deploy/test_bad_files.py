@@ -1,8 +1,11 @@
 """Files that a recipe names and nobody can use: one line each, exit code 2, nothing written."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deploy_helpers import GENEVAL_LINE, Marble, edited, problem
 
@@ -28,6 +31,36 @@ def _no_index(folder: Path) -> None:
 
 def _broken_index(folder: Path) -> None:
     (folder / "model" / "model_index.json").write_text("{")
+
+
+def _index(text: str) -> Callable[[Path], None]:
+    def harm(folder: Path) -> None:
+        (folder / "model" / "model_index.json").write_text(text)
+
+    return harm
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "model" / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+
+
+def _cut_weights(folder: Path) -> None:
+    path = folder / "model" / "vae" / "diffusion_pytorch_model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _cut_scorer(folder: Path) -> None:
+    path = folder / "clip" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:9])
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "model" / "tokenizer_2" / "tokenizer.json").unlink()
+
+
+def _no_parts(folder: Path) -> None:
+    shutil.rmtree(folder / "model" / "vae")
+    shutil.rmtree(folder / "model" / "scheduler")
 
 
 def _too_few(folder: Path) -> None:
@@ -57,6 +90,14 @@ HARMS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "too few prompts": (_too_few, ("geneval", "1 training prompts", "draws 2")),
     "no model index": (_no_index, ("policy.base", "model_index.json")),
     "broken model index": (_broken_index, ("policy.base", "model_index.json", "not JSON")),
+    "model index is a list": (_index("[]"), ("policy.base", "model_index.json holds []")),
+    "model index is null": (_index("null"), ("policy.base", "model_index.json holds null")),
+    "model index is empty": (_index("{}"), ("policy.base", "is a None, expected a StableDiffusion3Pipeline")),
+    "no weights": (_no_weights, ("policy.base", "transformer: diffusion_pytorch_model.safetensors is missing")),
+    "truncated weights": (_cut_weights, ("policy.base", "vae: diffusion_pytorch_model.safetensors is cut short")),
+    "truncated scorer": (_cut_scorer, ("rewards.align.args.checkpoint", "model.safetensors is cut short")),
+    "no tokenizer": (_no_tokenizer, ("policy.base", "tokenizer_2 has none of tokenizer.json")),
+    "missing folders": (_no_parts, ("policy.base", "lacks the folders vae, scheduler")),
 }
 
 
@@ -84,8 +125,22 @@ def test_a_reward_without_any_prompt_it_applies_to(recipe_file: Path, workdir: P
     assert not list(workdir.iterdir())
 
 
+def test_a_source_read_in_another_format_carries_no_metadata(recipe_file: Path, workdir: Path, marble: Marble) -> None:
+    """The shipped geneval reward, by default applied always: as plain lines, and as Parquet without metadata."""
+    lines = marble("train", recipe_file, "--set", "prompts.sources.geneval.format=lines")
+    problem(lines, "rewards.geneval applies to none of the", "needs `include` in its metadata", count=2)
+    for split in ("train", "heldout"):
+        pq.write_table(pa.table({"prompt": ["a cat"] * 8}), workdir.parent / f"{split}.parquet")
+    sets = ["prompts.sources.geneval.format=parquet"]
+    sets += [f"prompts.sources.geneval.{split}=../{split}.parquet" for split in ("train", "heldout")]
+    parquet = marble("train", recipe_file, *(part for text in sets for part in ("--set", text)))
+    problem(parquet, "rewards.geneval applies to none of the", "needs `include` in its metadata", count=2)
+    assert not list(workdir.iterdir())
+
+
 BAD_EVALS = {
     "nothing there": (("none",), "none is neither a run directory nor a LoRA"),
+    "a source without prompts": (("none", "--source", "zzz"), "--source zzz says what --prompts stands in for"),
     "a LoRA without a recipe": (("l.safetensors",), "name its base, prompts and rewards with --recipe"),
     "not a LoRA": (("l.safetensors", "--recipe", "RECIPE"), "l.safetensors is no readable safetensors file"),
 }

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,8 +178,35 @@ def test_a_lora_with_a_missing_key_is_refused(
     assert tree(workdir) == before
     module = key.rsplit(".lora_", 1)[0]
     run = make_run(drawable, {k: v for k, v in tensors.items() if not k.startswith(module + ".")}, workdir)
-    problem(marble("generate", "a cat", "--run", run, "-o", "x.png"), "matched", "expected", module)
+    problem(marble("generate", "a cat", "--run", run, "-o", "x.png"), "lacks 2 of", "tensors, first", module)
     assert not (workdir / "x.png").exists()
+
+
+@pytest.mark.parametrize("command", ["generate", "eval"])
+def test_a_run_with_torn_checkpoints_only_is_one_line(
+    drawable: Path, tensors: dict[str, torch.Tensor], workdir: Path, marble: Marble, command: str
+) -> None:
+    """Row 7: which one, and what is wrong with it; nobody asked to resume."""
+    run = make_run(drawable, tensors, workdir)
+    (run / "checkpoints" / "000004" / "default.safetensors").unlink()
+    args = ("a cat", "--run", run, "-o", "x.png") if command == "generate" else (run,)
+    ran = marble(command, *args)
+    problem(ran, "no whole checkpoint in", "000004 is torn: default.safetensors is missing")
+    assert "resume" not in ran.err
+
+
+def test_a_torn_checkpoint_is_told_and_passed_over(
+    drawable: Path,
+    tensors: dict[str, torch.Tensor],
+    workdir: Path,
+    marble: Marble,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    run = make_run(drawable, tensors, workdir)
+    (run / "checkpoints" / "000005").mkdir()
+    assert marble("generate", "a cat", "--run", run, "-o", "x.png").code == 0
+    (record,) = caplog.records
+    assert record.getMessage().endswith("000005 is torn: it has no manifest.json; it is passed over")
 
 
 BROKEN = {
@@ -189,6 +217,16 @@ BROKEN = {
     "no run": (("a", "--run", "none", "-o", "x.png"), "none is not a run directory"),
     "both": (("a", "--run", "r", "--lora", "l", "-o", "x.png"), "--run brings its own LoRA and recipe"),
     "device": (("a", "--device", "warp", "-o", "x.png"), "--device warp"),
+    "device without numbers": (("a", "--device", "meta", "-o", "x.png"), "--device meta"),
+    "seed": (("a", "--seed", str(2**64), "-o", "x.png"), "18446744073709551615"),
+    "last seed": (("a", "--seed", str(2**64 - 1), "--num", "2"), "the last seed would be 18446744073709551616"),
+    "steps": (("a", "--steps", "10000000000", "-o", "x.png"), "1000"),
+    "long name": (("a", "-o", "x" * 300 + ".png"), "xxx...: file name too long"),
+    "long folder": (("a", "-o", "x" * 300), "xxx...: file name too long"),
+    "long path": (("a", "-o", "x/" * 3000), "...: file name too long"),
+    "long lora": (("a", "--lora", "x" * 300), "xxx...: file name too long"),
+    "long run": (("a", "--run", "x" * 300), "xxx...: file name too long"),
+    "prompt that is no text": (("a", "caf\udce9", "-o", "x"), "argument 3 is not UTF-8: 'caf\\udce9'"),
 }
 
 
@@ -219,6 +257,25 @@ def test_broken_model_folders(drawable: Path, base: Path, workdir: Path, marble:
     edited(drawable, (str(base), str(folder)))
     problem(marble("generate", "a", "--recipe", drawable, "-o", "x.png"), "policy.base", str(folder))
     assert not list(workdir.iterdir())
+
+
+def test_a_file_in_the_way_is_seen_before_anything_is_drawn(drawable: Path, workdir: Path, marble: Marble) -> None:
+    (workdir / "file").write_text("x")
+    for out in ("file/x.png", "file/sub"):
+        problem(marble("generate", "a", "--recipe", drawable, "-o", out), "is not a folder that can be written to")
+
+
+def test_the_highest_seed_draws(drawable: Path, workdir: Path, marble: Marble) -> None:
+    ran = marble("generate", "a", "--recipe", drawable, "--steps", 1, "--seed", 2**64 - 1, "-o", "x.png")
+    assert ran.code == 0, ran.err
+
+
+def test_many_file_names_take_no_time(workdir: Path) -> None:
+    """Linear: 20,000 names in a second at most; counted for each other they took minutes."""
+    began = time.monotonic()
+    files = drawing.plan_files(Path("o"), ["a", "A"], 10_000, 0)
+    assert time.monotonic() - began < 10
+    assert len(set(files)) == 20_000
 
 
 def test_file_names() -> None:

@@ -139,6 +139,7 @@ def test_tensorboard_drops_what_a_resumed_run_does_again(small_config: RunConfig
     """Row 32: no falling or doubled step numbers after a resume."""
     play(Fanout([TensorBoardListener(tmp_path)]), small_config)
     again = TensorBoardListener(tmp_path, resumed_at=1)
+    again.on_start(small_config, None)
     again.on_iteration(iteration(1))
     again.close()
     assert [step for step, _ in scalars(tmp_path)["train/align"]] == [1, 2]

@@ -20,7 +20,7 @@ from deploy.reward_service.server import Server, bind
 from deploy.reward_service.turns import Turns
 from rewards.config import HttpArgs, RewardConfig
 from rewards.contract import Metadata, RewardResult, Scorer, State
-from rewards.http import HttpScorer
+from rewards.http_scorer import HttpScorer
 from rewards.registry import build_scorer
 from rewards.results import Cell, collect, from_scores
 from rewards.safe import score_safely

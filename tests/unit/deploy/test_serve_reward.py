@@ -20,7 +20,7 @@ from deploy.paths import ROOT
 from deploy.reward_service import serving
 from deploy.reward_service.serving import about
 from rewards.config import HttpArgs, RewardConfig
-from rewards.http import HttpScorer
+from rewards.http_scorer import HttpScorer
 from rewards.registry import build_scorer, self_test
 from tests.unit.rewards.fakes import PixelScorer, painted
 

@@ -1,6 +1,10 @@
 """What leaves the clone: Ray's working_dir, and `ray up`'s file mounts and cluster file."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +83,28 @@ def test_the_clone_is_small_enough_for_ray() -> None:
     assert sum(files.values()) < MAX_SHIPPED_MB * 2**20
     strays = {Path(name).parts[0] for name in files} & {".git", ".venv", "runs", "cache"}
     assert not strays
+
+
+def test_the_readmes_line_finds_its_recipe_in_what_was_shipped(tmp_path: Path) -> None:
+    """Row 29: `python -m deploy.cli train deploy/recipes/tiny.yaml` in Ray's copy of the clone, without Ray."""
+    copy = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_0123"
+    for name in shipped(ROOT):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, copy / name)
+    home = tmp_path / "home"
+    env = {**os.environ, "HOME": str(home), "PYTHONPATH": ""}
+    look = (
+        "from pathlib import Path; from actors.preflight import check_files; from deploy.recipe import load_recipe\n"
+        "config = load_recipe(Path('deploy/recipes/tiny.yaml')).config\n"
+        "print(config.policy.base, len(check_files(config).heldout))"
+    )
+    done = subprocess.run([sys.executable, "-c", look], cwd=copy, env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [str(copy / "tinyworld/weights/pipeline"), "576"], done.stderr
+    (home / "marble" / "runs" / "tiny").mkdir(parents=True)
+    line = [sys.executable, "-m", "deploy.cli", "train", "deploy/recipes/tiny.yaml"]
+    done = subprocess.run(line, cwd=copy, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"error: {home / 'marble/runs/tiny'} exists;"), done.stderr
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from deploy_helpers import Marble, evaluation, iteration, problem
+from deploy_helpers import Marble, edited, evaluation, iteration, problem
 
 from actors.lock import RunLock
 from actors.metrics import MetricsLog
@@ -96,6 +97,83 @@ def test_a_half_written_line_and_a_broken_neighbour(run: RunDir, marble: Marble)
     assert states["small"]["done"] == 3
     assert states["broken"]["state"] == "unreadable"
     assert "config.yaml" in str(states["broken"]["detail"])
+
+
+ITERATION = {"event": "iteration", "done": 3, "time": 1.0, "rewards": {"align": 0.5}, "alpha": {"align": 0.5}}
+HELD_OUT = {"event": "evaluation", "which": "before", "means": {"align": 0.5}}
+BROKEN_EVENTS: dict[str, dict[str, object]] = {
+    "no done": {k: v for k, v in ITERATION.items() if k != "done"},
+    "null done": ITERATION | {"done": None},
+    "null rewards": ITERATION | {"rewards": None},
+    "rewards are a list": ITERATION | {"rewards": ["align"]},
+    "a score is text": ITERATION | {"rewards": {"align": "high"}},
+    "a score is a list": ITERATION | {"rewards": {"align": [1]}},
+    "null alpha": ITERATION | {"alpha": None},
+    "alpha is text": ITERATION | {"alpha": {"align": "much"}},
+    "speed is text": ITERATION | {"images_per_s": "fast"},
+    "time is text": ITERATION | {"time": "noon"},
+    "no means": {k: v for k, v in HELD_OUT.items() if k != "means"},
+    "null means": HELD_OUT | {"means": None},
+    "a mean is text": HELD_OUT | {"means": {"align": "x"}},
+}
+
+
+@pytest.mark.parametrize("event", BROKEN_EVENTS.values(), ids=BROKEN_EVENTS)
+def test_a_run_with_a_broken_event_hides_no_other(run: RunDir, marble: Marble, event: dict[str, object]) -> None:
+    broken = copied(run, "broken")
+    with broken.metrics.open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    assert_unreadable_beside_a_good_one(marble, "metrics.jsonl: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("iterations: 4", "iterations: .inf"), ("iterations: 4", "iterations: [4]"), ("rewards:", "rewads:")],
+)
+def test_a_run_with_a_broken_recipe_hides_no_other(run: RunDir, marble: Marble, old: str, new: str) -> None:
+    edited(copied(run, "broken").config, (old, new))
+    assert_unreadable_beside_a_good_one(marble, "config.yaml: ")
+
+
+LOCKS = [
+    "{",
+    "[]",
+    "null",
+    '{"pid": null, "host": "HOST", "started": "1"}',
+    '{"pid": 1e30, "host": "HOST", "started": "1"}',
+]
+LOCKS += ['{"pid": 0, "host": "HOST", "started": "1"}', f'{{"pid": {10**30}, "host": "HOST", "started": "1"}}']
+LOCKS += ['{"pid": 1, "host": null, "started": "1"}', "[" * 20000]
+
+
+@pytest.mark.parametrize("text", LOCKS, ids=range(len(LOCKS)))
+def test_a_run_with_a_broken_lock_is_held_by_nobody(run: RunDir, marble: Marble, text: str) -> None:
+    (copied(run, "broken").path / "run.lock").write_text(text.replace("HOST", socket.gethostname()))
+    assert [state["state"] for state in status(marble)] == ["stopped", "stopped"]
+
+
+def test_a_line_nobody_can_parse_ends_the_events(run: RunDir, marble: Marble) -> None:
+    for line in ("9" * 5000, "[" * 100_000):
+        with copied(run, f"broken{len(line)}").metrics.open("a") as file:
+            file.write(line + "\n")
+    assert [state["done"] for state in status(marble)] == [3, 3, 3]
+
+
+def test_a_name_too_long_for_the_file_system(run: RunDir, marble: Marble) -> None:
+    problem(marble("status", "x" * 5000), "file name too long")
+
+
+def copied(run: RunDir, name: str) -> RunDir:
+    return RunDir(Path(shutil.copytree(run.path, run.path.with_name(name))))
+
+
+def assert_unreadable_beside_a_good_one(marble: Marble, says: str) -> None:
+    states = {Path(str(state["path"])).name: state for state in status(marble)}
+    assert states["broken"]["state"] == "unreadable"
+    assert str(states["broken"]["detail"]).startswith(says), states["broken"]
+    assert (states["small"]["state"], states["small"]["done"]) == ("stopped", 3)
+    ran = marble("status")
+    assert (ran.code, "unreadable" in ran.out, "iteration 3/4" in ran.out) == (0, True, True)
 
 
 def test_text_for_people(run: RunDir, marble: Marble) -> None:

@@ -56,6 +56,26 @@ def test_scalars(text: str, value: object) -> None:
         ("a: 'x\n", "r.yaml:2: "),
         ("--- 1\n--- 2\n", "r.yaml:2: "),
         ("a: *b\n", "r.yaml:1: "),
+        ("run: &a {x: *a}\n", "r.yaml:1: a value that holds itself"),
+        ("a: 1\nb: &b [1, [*b]]\n", "r.yaml:2: a value that holds itself"),
+        ("a: &a {<<: *a}\n", "r.yaml:1: a value that holds itself"),
+        ("a: !!binary aGk=\n", "r.yaml:1: tag !!binary is not allowed here"),
+        ("a: !!set {x, y}\n", "r.yaml:1: tag !!set is not allowed here"),
+        ("a: !!omap [x: 1]\n", "r.yaml:1: tag !!omap is not allowed here"),
+        ("a: !!timestamp 2024-01-01\n", "r.yaml:1: tag !!timestamp is not allowed here"),
+        ("a: !mine 3\n", "r.yaml:1: tag !mine is not allowed here"),
+        ("a: !!map [1]\n", "r.yaml:1: tag !!map is not allowed here"),
+        ("a: !!int x\n", "r.yaml:1: 'x' is no int"),
+        ("a: !!int 0x10\n", "r.yaml:1: '0x10' is no int"),
+        ("a: !!float x\n", "r.yaml:1: 'x' is no float"),
+        ("a: !!bool yes\n", "r.yaml:1: 'yes' is no bool"),
+        ("a: !!null x\n", "r.yaml:1: 'x' is no null"),
+        ("a: 1\nb: " + "9" * 5000 + "\n", "r.yaml:2: 999999999999999999999999... is more than 64 bits hold"),
+        ("a: 9223372036854775808\n", "r.yaml:1: 9223372036854775808 is more than 64 bits hold"),
+        ('a: 1\nb: "\\ud800"\n', "r.yaml:2: '\\ud800' holds half a character"),
+        ('"\\ud800": 1\n', "holds half a character"),
+        ('a: "\\UFFFFFFFF"\n', "r.yaml:1: "),
+        ("a: " + "[" * 5000 + "]" * 5000 + "\n", "r.yaml: nested too deeply"),
         ("- 1\n", "r.yaml: a recipe is a mapping of sections, got a list"),
         ("", "r.yaml: a recipe is a mapping of sections, got nothing"),
     ],
@@ -83,6 +103,22 @@ def test_unreadable_files(tmp_path: Path) -> None:
         strict_yaml.load(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="is a directory"):
         strict_yaml.load(tmp_path)
+
+
+def test_an_alias_of_aliases_that_means_millions_is_refused() -> None:
+    """Ten lines that would fill the memory."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    with pytest.raises(UserError, match="more than 100000 values"):
+        strict_yaml.parse("\n".join(lines), "x")
+
+
+def test_tags_that_say_what_is_there_anyway_are_fine() -> None:
+    text = (
+        "a: !!int 3\nb: !!float 3\nc: !!str 3\nd: !!map {x: !!bool true}\ne: !!seq [!!null ]\nf: 9223372036854775807\n"
+    )
+    expected = {"a": 3, "b": 3.0, "c": "3", "d": {"x": True}, "e": [None], "f": 2**63 - 1}
+    assert strict_yaml.parse(text, "x") == expected
 
 
 def test_merge_keys_work() -> None:

@@ -1,26 +1,36 @@
 """`marble train` around a stand-in controller: run directories, refusals, signals, and what is left behind."""
 
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pytest
 import torch
 from deploy_helpers import Marble, edited, evaluation, iteration, problem, tree
 
+from actors import keeper, lock, preflight
+from actors.controller import Controller
 from actors.results import Listener, RewardSummary, RunSummary
 from actors.run_config import RunConfig
 from actors.stop import RunStopped
 from deploy import rundir, strict_yaml, training
 from deploy.paths import ROOT
+from deploy.recipe import load_recipe
+from harmonizer.state import Memory
 from learner import checkpoint
 from learner.errors import UserError
 
 Play = Callable[["FakeController"], None]
+HARMONIZER = Memory(np.full(2, 0.5), np.ones(2)).to_json(("align", "geneval"))
+"""A harmonizer's state in a checkpoint."""
 
 
 class FakeController:
@@ -166,6 +176,19 @@ def test_a_run_directory_that_cannot_be_made(recipe_file: Path, workdir: Path, m
     problem(marble("train", recipe_file, "--run-dir", "file/run"), "file", "not a folder that can be written to")
 
 
+def test_a_run_directory_that_no_file_system_takes(
+    recipe_file: Path, workdir: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem(marble("train", recipe_file, "--run-dir", "~nosuchuser/x"), "--run-dir ~nosuchuser/x: ", "home directory")
+    for flags in ((), ("--resume",)):
+        problem(marble("train", recipe_file, "--run-dir", "x" * 300, *flags), "xxx...: file name too long")
+        problem(marble("train", recipe_file, "--run-dir", "x/" * 3000, *flags), "...: file name too long")
+    monkeypatch.setenv("MARBLE_RUNS", "~nosuchuser/x")
+    problem(marble("train", recipe_file), "MARBLE_RUNS ~nosuchuser/x: ", "home directory")
+    problem(marble("status"), "MARBLE_RUNS ~nosuchuser/x: ")
+    assert not list(workdir.iterdir())
+
+
 def test_resume_goes_on(recipe_file: Path, run: Path, marble: Marble) -> None:
     ran = marble("train", recipe_file, "--resume")
     assert ran.code == 0, ran.err
@@ -240,6 +263,41 @@ def test_a_torn_checkpoint_is_passed_over(recipe_file: Path, run: Path, marble: 
     assert FakeController.made[0].resume
 
 
+REFUSALS: dict[str, Callable[[Path, Path], str]] = {
+    "in use": lambda run, recipe: _held_by(run, os.getpid(), socket.gethostname()),
+    "another host": lambda run, recipe: _held_by(run, 1, "elsewhere"),
+    "other prompts": lambda run, recipe: _with_another_prompt(recipe),
+}
+
+
+def _held_by(run: Path, pid: int, host: str) -> str:
+    owner = {"pid": pid, "host": host, "started": lock._start_of(pid)}
+    (run / lock.NAME).write_text(json.dumps(owner))
+    return f"held by process {pid} on {host}" if host == "elsewhere" else f"in use by process {pid}"
+
+
+def _with_another_prompt(recipe: Path) -> str:
+    edited(recipe.parent / "general_train.txt", ("number 3", "number three"))
+    return "the prompt files have changed since"
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_resume_leaves_a_run_as_it_is(
+    recipe_file: Path, run: Path, marble: Marble, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    """With the real controller: displays that write files must wait for it to have the run directory."""
+    path = run / "checkpoints" / "000002"
+    shutil.rmtree(path)
+    digest = keeper.digest(preflight.check_files(load_recipe(recipe_file).config))
+    state = {"iterations_done": 2, "prompts": digest, "learner": {}, "harmonizer": HARMONIZER}
+    checkpoint.save(run / "checkpoints", 2, {"default": {"a": torch.zeros(2)}}, state)
+    monkeypatch.setattr(training, "Controller", Controller)
+    said = REFUSALS[refusal](run, recipe_file)
+    before = tree(run)
+    problem(marble("train", recipe_file, "--resume"), said)
+    assert tree(run) == before
+
+
 def test_resume_with_another_recipe(recipe_file: Path, run: Path, marble: Marble) -> None:
     """Every differing key is named with both values."""
     edited(recipe_file, ("lr: 1e-3", "lr: 2e-3"))
@@ -287,6 +345,44 @@ def test_a_stopped_run_says_how_to_go_on(
         f"stopped by {number.name} after 2 iterations; go on with: marble train {recipe_file} --set learner.lr=2e-3 "
         "--run-dir 'my run' --resume"
     ]
+
+
+CALLS: dict[str, tuple[list[str], str, str | None, str]] = {
+    "module": ([".venv/bin/python", "-W", "error", "-m", "deploy.cli", "train"], "cli.py", None, "{m} train RECIPE"),
+    "script on the PATH": (["python", "SCRIPT", "train"], "SCRIPT", None, "marble train RECIPE"),
+    "script by its path": (["python", "bin/marble", "train"], "bin/marble", None, "bin/marble train RECIPE"),
+    "make": (["p", "-m", "deploy.cli", "train"], "cli.py", "train-long", "make train-long ARGS='OPTIONS'"),
+}
+
+
+@pytest.mark.parametrize(("words", "name", "target", "expected"), CALLS.values(), ids=CALLS)
+def test_the_hint_after_a_stop_can_be_typed(
+    recipe_file: Path,
+    workdir: Path,
+    marble: Marble,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    name: str,
+    target: str | None,
+    expected: str,
+) -> None:
+    """In the words in which the program was called, whatever they were."""
+    script = workdir.parent / "path" / "marble"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(script.parent))
+    monkeypatch.setattr(sys, "orig_argv", [word.replace("SCRIPT", str(script)) for word in words])
+    monkeypatch.setattr(sys, "argv", [name.replace("SCRIPT", str(script))])
+    if target:
+        monkeypatch.setenv("MARBLE_MAKE_TARGET", target)
+    FakeController.act = {"iteration 2": raising(RunStopped(signal.SIGINT, 2, Path("x/000002")))}
+    ran = marble("train", recipe_file, "--set", "learner.lr=2e-3")
+    options = "--set learner.lr=2e-3 --resume"
+    expected = expected.replace("{m}", ".venv/bin/python -W error -m deploy.cli").replace("RECIPE", str(recipe_file))
+    command = expected.replace("OPTIONS", options) if target else f"{expected} {options}"
+    assert ran.lines == [f"stopped by SIGINT after 2 iterations; go on with: {command}"]
+    again = "ARGS=--resume" if target else "with --resume"
+    problem(marble("train", recipe_file), "exists; continue it", again, "--run-dir FOLDER")
 
 
 def test_stopped_before_anything_was_trained(recipe_file: Path, workdir: Path, marble: Marble) -> None:

@@ -177,6 +177,21 @@ def test_a_state_of_another_policy_is_refused_and_nothing_loaded() -> None:
     assert adaptive.state_dict() == before
 
 
+def test_what_was_loaded_from_stays_as_it_was() -> None:
+    """A checkpoint may be read twice."""
+    first, second = (Adaptive(RefreshConfig(policy="adaptive")) for _ in range(2))
+    first.due(0, BOTH, signals())
+    first.solved(0, BOTH, NAN)
+    state = first.state_dict()
+    before = json.dumps(state)
+    second.load_state_dict(state)
+    for step in range(1, 7):
+        second.due(step, BOTH, signals())
+    second.solved(7, np.array([True, False]), 1.0)
+    assert json.dumps(state) == before
+    assert second.state_dict() != state
+
+
 def test_signals_of_other_rewards_are_refused() -> None:
     harmonizer = Harmonizer(["a", "b", "c"], HarmonizerConfig())
     with pytest.raises(ValueError, match=r"correlation_KK must be \[3, 3\], got shape \[2, 2\]"):

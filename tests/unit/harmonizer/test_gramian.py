@@ -71,6 +71,12 @@ def test_the_factor_gives_the_gramian_back(rank: int) -> None:
     assert np.count_nonzero(factor_KK.any(axis=0)) == rank
 
 
+@pytest.mark.parametrize("gramian_KK", [np.array([[1.0, np.nan], [np.nan, 1.0]]), np.ones((2, 3)), np.zeros((0, 0))])
+def test_what_has_no_factor_is_refused(gramian_KK: np.ndarray) -> None:
+    with pytest.raises(ValueError, match=r"gramian must be square, at least \[1, 1\], and finite, got \["):
+        gramian_factor(gramian_KK)
+
+
 def test_negative_eigenvalues_are_cut() -> None:
     """A Gram matrix with a little too much correlation, as rounding leaves it."""
     factor_KK = gramian_factor(np.array([[1.0, 1.00001], [1.00001, 1.0]]))

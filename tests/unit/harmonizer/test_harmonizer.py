@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from harmonizer.arrays import Floats
 from harmonizer.config import HarmonizerConfig
 from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Solution
+from harmonizer.min_norm import MinNorm
+from harmonizer.report import Weighting
 
 NAMES = ("a", "b", "c", "d", "e")
 ROOT = Path(__file__).parents[3]
@@ -524,6 +526,17 @@ def test_bad_input_is_refused_and_nothing_remembered(
     with pytest.raises(ValueError, match=said):
         harmonizer.solve(step, gramian_KK, active)
     assert harmonizer.state_dict() == make(3).state_dict()
+
+
+@pytest.mark.parametrize("alpha", [[0.7, 0.7], [1.5, -0.5], [np.nan, 1.0], [1.0]])
+def test_weights_off_the_simplex_are_refused_and_nothing_remembered(
+    alpha: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harmonizer = make(2)
+    monkeypatch.setattr(MinNorm, "__call__", lambda *_: Weighting(np.array(alpha), "optimal", "mine"))
+    with pytest.raises(ValueError, match=r"optimal: weights of 2 rewards must be on the simplex, got \["):
+        solve(harmonizer, np.eye(2))
+    assert harmonizer.state_dict() == make(2).state_dict()
 
 
 @pytest.mark.parametrize(("names", "said"), [((), "at least one reward"), (("a", "b", "a"), "differ.*got a, b, a")])

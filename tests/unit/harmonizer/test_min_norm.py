@@ -103,6 +103,26 @@ def test_kkt_on_ten_thousand_gramians(min_norm: MinNorm) -> None:
     check_random_gramians(min_norm, seed=1, number=10_000)
 
 
+def test_permuting_gradients_permutes_the_answer(min_norm: MinNorm) -> None:
+    """α itself where one α is the answer, the direction of degenerate Gram matrices; K 2..16, all ranks, duplicates."""
+    rng = np.random.default_rng(6)
+    unique = 0
+    for _ in range(200):
+        unit_MM = random_unit_gramian(rng)
+        if unit_MM is None or len(unit_MM) == 1:
+            continue
+        order = rng.permutation(len(unit_MM))
+        straight_M = solve(min_norm, unit_MM).alpha_M
+        back_M = np.empty_like(straight_M)
+        back_M[order] = solve(min_norm, unit_MM[np.ix_(order, order)]).alpha_M
+        apart_M = back_M - straight_M
+        assert apart_M @ unit_MM @ apart_M <= 1e-12
+        if np.linalg.eigvalsh(unit_MM)[0] > 1e-6:
+            unique += 1
+            np.testing.assert_allclose(back_M, straight_M, rtol=0, atol=1e-9)
+    assert unique > 10
+
+
 @pytest.mark.parametrize("distance", [1e-14, 1e-10, 1e-8, 1e-6, 1e-3])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_kkt_near_duplicates_and_opposites(min_norm: MinNorm, distance: float, sign: float) -> None:

@@ -145,6 +145,10 @@ def test_what_is_remembered_matters() -> None:
         np.testing.assert_array_equal(solve(harmonizer, then_KP).alpha_K, fresh_K)
     with pytest.raises(ValueError, match="state must be of method nash_mtl and 3 rewards, got"):
         harmonizer.load_state_dict(make("pcgrad", 3).state_dict())
+    without = harmonizer.state_dict()
+    del without["method"]["num_solves"]
+    with pytest.raises(ValueError, match="state must be of method nash_mtl and 3 rewards, got"):
+        harmonizer.load_state_dict(without)
 
 
 def test_rewards_that_cannot_agree_leave_nash_mtl_where_it_was() -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harmonizer.harmonizer import Plan, Signals, Solution
 from learner import train_step
+from learner.adapters import hash_tensors
 from learner.gradients import RewardGradients, combined, reward_gradients
 from learner.learner import Learner
 from learner.ranks import Ranks
@@ -21,6 +22,8 @@ from tests.unit.learner.probes import gradient, update_of, watched
 
 AMORTIZE = ("normalized", "paper")
 SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
+SHIPPED = {"kl_fraction": 0.25, "updates_per_iteration": 2}
+"""Numbers of the shipped recipes that make the ranks' work depend on a draw over all of them."""
 
 
 class Forbidden:
@@ -100,10 +103,10 @@ def amortized(folder: Path, amortize: str, rank: int = 0, world_size: int = 1) -
     assert plan.weights is not None
     loss = learner._step._amortized(update, plan.weights).loss
     assert found[0].kl_P is not None
-    expected = combined(found[0].gradients_KP, plan.weights.coefficients_K, plan.weights.active_K)
     return {
         "solved": solved,
-        "expected": expected + learner.config.kl_beta * found[0].kl_P,
+        "expected": combined(found[0].gradients_KP, plan.weights.coefficients_K)
+        + learner.config.kl_beta * found[0].kl_P,
         "amortized": gradient(learner).clone(),
         "coefficients": (direction.coefficients_K.tolist(), plan.weights.coefficients_K.tolist()),
         "loss": (loss, float(found[0].losses_K.numpy() @ plan.weights.coefficients_K)),
@@ -121,6 +124,33 @@ def trained(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
         "trainable_is_default": all(name.endswith(".default.weight") for name in trainable) and bool(trainable),
         "iteration": learner.iteration,
     }
+
+
+def resumed(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
+    """Four iterations in one go, and two, a checkpoint, and two in another learner, under SHIPPED."""
+
+    def new() -> tuple[Learner, Any]:
+        balance: Any = harmonizer() if rank == 0 else Forbidden()
+        return make_learner(folder, rank, world_size, balance=balance, **SHIPPED), balance
+
+    def train(learner: Learner, iterations: range) -> None:
+        for i in iterations:
+            learner.train(own_part(make_batch(learner, i), learner))
+
+    def hashes(learner: Learner) -> dict[str, str]:
+        return {group: hash_tensors(values) for group, values in learner.state()[0].items()}
+
+    straight, _ = new()
+    start = straight.adapter("old").hash
+    train(straight, range(4))
+    first, balance = new()
+    train(first, range(2))
+    second, other = new()
+    second.load_state(*first.state())
+    if rank == 0:
+        other.load_state_dict(balance.state_dict())
+    train(second, range(2, 4))
+    return {"start": start, "straight": hashes(straight), "resumed": hashes(second), "steps": second.steps_done}
 
 
 def faults(folder: Path, rank: int, world_size: int) -> dict[str, str]:
@@ -154,6 +184,8 @@ def main(rank: int, world_size: int, folder: str, meeting: str, results: str) ->
         if world_size > 2:
             return
         found["checkpointed"] = measure(Path(folder), "plain", rank, world_size, gradient_checkpointing=True)
+        found["shipped"] = measure(Path(folder), "plain", rank, world_size, **SHIPPED)
+        found["resumed"] = resumed(Path(folder), rank, world_size)
         found["trained"] = trained(Path(folder), rank, world_size)
         found["faults"] = faults(Path(folder), rank, world_size)
         torch.save(found, Path(results) / f"{rank}.pt")

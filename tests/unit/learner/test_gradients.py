@@ -13,7 +13,7 @@ from learner.forward import trained_layers
 from learner.gradients import combined, gramian, reward_gradients
 from learner.learner import Learner
 from learner.policy import TextEmbeddings
-from learner.train_step import Update, kl_geometry
+from learner.train_step import Update
 from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, REWARDS, make_batch, make_learner, randomize, scores
 from tests.unit.learner.probes import gradient, solved, update_of
 from tests.unit.learner.test_nft import written_out
@@ -254,14 +254,7 @@ def test_gramian_is_summed_in_float64_in_chunks(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(gramian(gradients), exact.numpy(), rtol=1e-12)
 
 
-def test_combining_reads_active_rows_only() -> None:
+def test_combining_reads_no_row_of_weight_zero() -> None:
     gradients = torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [3.0, 0.0]])
-    found = combined(gradients, np.array([2.0, 0.0, 1.0]), np.array([True, False, True]))
-    assert found.tolist() == [5.0, 4.0]
-
-
-def test_kl_geometry() -> None:
-    reward, kl = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
-    assert kl_geometry(reward, kl) == (0.0, 0.8)
-    assert np.isnan(kl_geometry(reward, None)).all()
-    assert np.isnan(kl_geometry(torch.zeros(2), torch.zeros(2))).all()
+    assert combined(gradients, np.array([2.0, 0.0, -1.0])).tolist() == [-1.0, 4.0]
+    assert combined(gradients, np.zeros(3)).tolist() == [0.0, 0.0]

@@ -1,5 +1,6 @@
 """Checkpoints: whole or passed over (FAULTS 5, 7)."""
 
+import hashlib
 import json
 import logging
 import os
@@ -51,10 +52,28 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-TEARS: list[tuple[Callable[[Path], None], str]] = [
+def rewritten(path: Path, name: str, data: bytes) -> None:
+    """Another file, whose hash the manifest knows."""
+    (path / name).write_bytes(data)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"][name] = hashlib.sha256(data).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+TEARS: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: (p / "manifest.json").unlink(), "has no manifest.json"),
     (lambda p: cut(p / "manifest.json"), "manifest.json is broken"),
-    (lambda p: (p / "manifest.json").write_text("[]"), "manifest.json is broken"),
+    (lambda p: (p / "manifest.json").write_text("[]"), "manifest.json is broken: expected a JSON object, got list"),
+    (lambda p: (p / "manifest.json").write_text('{"files": null}'), "`files` maps no names to hashes"),
+    (lambda p: (p / "manifest.json").write_text('{"files": ["a"]}'), "`files` maps no names to hashes\\Z"),
+    (lambda p: (p / "manifest.json").write_text('{"files": {"state.json": 3}}'), ": `files` maps no names to hashes"),
+    (lambda p: (p / "manifest.json").write_text('{"files": {"a\\u0000b": "x"}}'), "b is missing"),
+    (lambda p: (p / "manifest.json").write_text("[" * 100_000), "manifest.json is broken: nested too deeply"),
+    (lambda p: (p / "manifest.json").write_text("1" * 5000), "manifest.json is broken: a number is too long"),
+    (lambda p: (p / "manifest.json").write_bytes(b"\xff"), "manifest.json is broken: not UTF-8"),
+    (lambda p: (p / "manifest.json").unlink() or (p / "manifest.json").mkdir(), "manifest.json is broken: .*directory"),
+    (lambda p: rewritten(p, "state.json", b"[1]"), "state.json is broken: expected a JSON object, got list"),
+    (lambda p: rewritten(p, "state.json", b"{"), "state.json is broken: Expecting"),
     (lambda p: (p / "optimizer.safetensors").unlink(), "optimizer.safetensors is missing"),
     (lambda p: cut(p / "default.safetensors"), "default.safetensors is not what was written"),
     (lambda p: (p / "state.json").write_text("{}"), "state.json is not what was written"),
@@ -67,7 +86,7 @@ TEARS: list[tuple[Callable[[Path], None], str]] = [
 
 @pytest.mark.parametrize(("tear", "message"), TEARS, ids=[message for _, message in TEARS])
 def test_a_torn_checkpoint_is_reported_and_passed_over(
-    tear: Callable[[Path], None], message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tear: Callable[[Path], object], message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """FAULTS 7; a missing optimizer file is a tear (FAULTS 5)."""
     whole, torn = write(tmp_path, 9), write(tmp_path, 10)
@@ -107,6 +126,27 @@ def test_the_newest_is_by_number_not_by_text(tmp_path: Path) -> None:
     write(tmp_path, 999_999)
     assert checkpoint.latest(tmp_path) != (newest := write(tmp_path, 1_000_000)) or newest.name == "1000000"
     assert checkpoint.latest(tmp_path) == newest
+
+
+@pytest.mark.parametrize("name", ["²", "1e3", "٣x", "000002.bak"])
+def test_a_folder_of_another_name_is_no_checkpoint(name: str, tmp_path: Path) -> None:
+    """FAULTS 7; ² is a digit to str.isdigit, and none to int."""
+    whole = write(tmp_path, 1)
+    (tmp_path / name).mkdir()
+    assert checkpoint.find(tmp_path) == (whole, ())
+    assert checkpoint.prune(tmp_path, keep_last=1) == []
+    assert (tmp_path / name).is_dir()
+
+
+def test_finding_says_what_is_wrong_with_newer_ones_and_logs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, torn = write(tmp_path, 1), write(tmp_path, 2)
+    cut(torn / "default.safetensors")
+    path, problems = checkpoint.find(tmp_path)
+    assert path == whole
+    assert problems == (f"checkpoint {torn} is torn: default.safetensors is not what was written",)
+    assert not caplog.records
 
 
 def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from learner import adapters
 from learner.config import LoraConfig
-from learner.errors import PolicyError, UserError
+from learner.errors import PolicyError
 from learner.export import save_lora
 from learner.policy import Policy, to_uint8
 from tests.unit.learner.batches import policy_config
@@ -148,6 +148,19 @@ def edit_index(folder: Path, **changes: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def edit_config(folder: Path, part: str, **changes: object) -> None:
+    path = folder / part / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_constant_that_older_checkpoints_store_is_no_fault(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = copied(tiny_folder, tmp_path)
+    file = folder / "text_encoder" / "model.safetensors"
+    positions = {"text_model.embeddings.position_ids": torch.arange(8)[None]}
+    save_file({**load_file(file), **positions}, file, metadata={"format": "pt"})
+    Policy.load(policy_config(folder), ())
+
+
 @pytest.mark.parametrize(
     ("breakage", "message"),
     [
@@ -158,6 +171,12 @@ def edit_index(folder: Path, **changes: object) -> None:
             lambda f: edit_index(f, transformer=["diffusers", "FluxTransformer2DModel"]),
             "expected SD3Transformer2DModel",
         ),
+        (lambda f: (f / "model_index.json").write_text("[]"), r"model_index.json"),
+        (lambda f: (f / "model_index.json").write_text("3"), r"model_index.json"),
+        (lambda f: edit_index(f, transformer=[]), r"has transformer \[\], expected \[library, class\]"),
+        (lambda f: edit_index(f, vae=[]), r"has vae \[\], expected \[library, class\]"),
+        (lambda f: edit_index(f, vae=[None, None]), "leaves out vae, which a StableDiffusion3Pipeline needs"),
+        (lambda f: edit_index(f, text_encoder=None), "leaves out text_encoder, which"),
         (lambda f: shutil.rmtree(f / "vae"), "cannot load vae"),
         (lambda f: cut(f / "transformer" / "diffusion_pytorch_model.safetensors"), "cannot load transformer"),
         (lambda f: cut(f / "text_encoder" / "model.safetensors"), "cannot load text_encoder"),
@@ -168,6 +187,18 @@ def edit_index(folder: Path, **changes: object) -> None:
         ),
         (lambda f: drop_weight(f, "text_encoder_2", "model.safetensors"), "text_encoder_2 lacks 1 weights"),
         (lambda f: drop_weight(f, "vae", "diffusion_pytorch_model.safetensors"), "vae lacks 1 weights"),
+        (
+            lambda f: edit_config(f, "text_encoder", num_hidden_layers=1),
+            "text_encoder has 16 weights that its config.json",
+        ),
+        (
+            lambda f: edit_config(f, "transformer", num_layers=-1),
+            "transformer has .* place for, first transformer_blocks",
+        ),
+        (
+            lambda f: edit_config(f, "vae", layers_per_block=0),
+            "vae has .* weights that its config.json has no place for",
+        ),
         (lambda f: shutil.rmtree(f / "tokenizer"), "tokenizer has none of tokenizer.json, vocab.json"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -219,21 +250,56 @@ def test_init_lora_is_where_every_adapter_starts(tiny_folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    "lora",
+    [
+        LoraConfig(rank=2, alpha=6.0),
+        LoraConfig(rank=4, alpha=7.0),
+        LoraConfig(rank=3, alpha=1.0, targets=("attn.to_q", "attn.to_out.0")),
+        LoraConfig(rank=1, alpha=0.5, targets=("transformer_blocks.0.attn.add_k_proj",)),
+    ],
+    ids=["lower rank", "other alpha", "some layers", "one layer"],
+)
+def test_init_lora_of_another_form_draws_as_it_did(lora: LoraConfig, tiny_folder: Path, tmp_path: Path) -> None:
+    """Held against the LoRA in an adapter of its own form; what it lacks can be trained all the same."""
+    tensors = saved_lora(tmp_path, lora)
+    own = Policy.load(policy_config(tiny_folder, lora=lora), ("default",), with_vae=False)
+    adapters.write(own.transformer, "default", tensors)
+    policy = Policy.load(policy_config(tiny_folder, init_lora=str(tmp_path)), ("default", "old"), with_vae=False)
+    base = Policy.load(policy_config(tiny_folder), (), with_vae=False)
+    x, sigma = torch.randn(2, *LATENT_SHAPE, generator=torch.Generator().manual_seed(4)), torch.tensor([0.9, 0.3])
+    with torch.no_grad():
+        expected, found, without = (p.velocity(x, sigma, p.encode(["a cat", "b"])) for p in (own, policy, base))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    assert (expected - without).abs().max() > 1e-3
+    for name in ("default", "old"):
+        read = adapters.read(policy.transformer, name)
+        lacking = [key for key, value in read.items() if ".lora_A." in key and not bool(value.any(1).all())]
+        assert lacking == [], "a row of lora_A and a column of lora_B that are both zero would never move"
+
+
+@pytest.mark.parametrize(
     ("lora", "message"),
     [
-        (LoraConfig(rank=8, alpha=6.0), "has rank 8 and alpha 6, policy.lora says rank 4 and alpha 6"),
-        (LoraConfig(rank=4, alpha=8.0), "has rank 4 and alpha 8, policy.lora says rank 4 and alpha 6"),
+        (LoraConfig(rank=8, alpha=6.0), "has rank 8, policy.lora.rank is 4: a LoRA can grow, not shrink"),
         (
-            LoraConfig(rank=4, alpha=6.0, targets=("attn.to_q",)),
-            "other targets than policy.lora: adapter default: matched 4 of 30 expected tensors, got 4; first missing",
+            LoraConfig(rank=4, alpha=6.0, targets=("attn.to_q", "ff.net.2")),
+            r"adapts 2 layers that policy.lora.targets leaves out, first transformer_blocks.0.ff.net.2$",
         ),
     ],
 )
-def test_init_lora_that_does_not_match_names_both(
+def test_init_lora_that_cannot_be_continued_is_one_line(
     lora: LoraConfig, message: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
     saved_lora(tmp_path, lora)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(PolicyError, match=f"policy.init_lora: {tmp_path} {message}"):
+        Policy.load(policy_config(tiny_folder, init_lora=str(tmp_path)), ("default",))
+
+
+def test_init_lora_of_another_base_names_the_matrix(tiny_folder: Path, tmp_path: Path) -> None:
+    tensors = saved_lora(tmp_path)
+    key = next(key for key in tensors if ".lora_A." in key)
+    save_lora(tmp_path, {**tensors, key: torch.ones(4, 7)}, LORA)
+    with pytest.raises(PolicyError, match=rf"is of another base: {key} has shape \[4, 7\], not \[4, \d+\]"):
         Policy.load(policy_config(tiny_folder, init_lora=str(tmp_path)), ("default",))
 
 

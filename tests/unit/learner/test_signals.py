@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from learner.signals import advantage_correlation, kl_cosines
+from learner.signals import advantage_correlation, kl_cosines, kl_geometry
 
 
 def test_correlations_are_numpys_over_the_samples_both_have() -> None:
@@ -31,7 +30,19 @@ def test_what_does_not_vary_or_is_not_there_has_none() -> None:
 
 
 def test_kl_cosines_by_hand_whatever_the_sizes() -> None:
-    gradients_KP = torch.tensor([[3.0, 4.0], [-1e-15, 0.0], [0.0, 0.0], [torch.nan, 1.0]])
-    cosines_K = kl_cosines(gradients_KP, torch.tensor([1e-12, 0.0]))
-    np.testing.assert_allclose(cosines_K, [0.6, -1.0, np.nan, np.nan], rtol=1e-6)
-    assert np.isnan(kl_cosines(gradients_KP, torch.zeros(2))).all()
+    rows_RP = np.array([[3.0, 4.0], [-1e-15, 0.0], [0.0, 0.0], [np.nan, 1.0], [1e-12, 0.0]])
+    np.testing.assert_allclose(kl_cosines(rows_RP @ rows_RP.T), [0.6, -1.0, np.nan, np.nan], rtol=1e-12)
+    rows_RP[-1] = 0.0
+    assert np.isnan(kl_cosines(rows_RP @ rows_RP.T)).all()
+
+
+def test_kl_geometry_by_hand() -> None:
+    """d = (6, 0) and β ∇KL = (0, 8), then (−3, 4); a row that d leaves out is not read."""
+    rows_RP = np.array([[3.0, 0.0], [np.nan, 0.0], [0.0, 4.0]])
+    assert kl_geometry(rows_RP @ rows_RP.T, np.array([2.0, 0.0]), 2.0) == (0.0, 0.8)
+    rows_RP[-1] = [-3.0, 4.0]
+    cosine, share = kl_geometry(rows_RP @ rows_RP.T, np.array([2.0, 0.0]), 1.0)
+    assert cosine == pytest.approx(-0.6)
+    assert share == pytest.approx(5 / np.hypot(3, 4))
+    rows_RP[-1] = 0.0
+    assert np.isnan(kl_geometry(rows_RP @ rows_RP.T, np.zeros(2), 1.0)).all()

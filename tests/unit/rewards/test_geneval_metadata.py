@@ -51,11 +51,14 @@ DOG = {"class": "dog", "count": 1}
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"include": [{"class": "dgo", "count": 1}]}, r"include\[0\]\.class 'dgo' is not .*; the nearest is 'dog'"),
+        (
+            {"include": [{"class": "dgo", "count": 1}]},
+            r"include\[0\]\.class 'dgo' is not one the detector knows; the nearest is 'dog'",
+        ),
         ({"include": [{"class": "zebra crossing", "count": 1}]}, r"the nearest is '(dog|cat)'"),
-        ({"include": [{"count": 1}]}, r"include\[0\]\.class must be the name of a class, got None"),
-        ({"include": [{"class": ["dog"], "count": 1}]}, r"must be the name of a class, got \['dog'\]"),
-        ({"include": [{**DOG, "color": 3}]}, r"include\[0\]\.color must be a string, got 3"),
+        ({"include": [{"count": 1}]}, r"include\[0\]\.class must be a name, got None"),
+        ({"include": [{"class": ["dog"], "count": 1}]}, r"must be a name, got \['dog'\]"),
+        ({"include": [{**DOG, "color": 3}]}, r"include\[0\]\.color must be text, got 3"),
         ({"include": [{"class": "dog", "count": "2"}]}, r"include\[0\]\.count .*, got '2'"),
         ({"include": [DOG, {"class": "dog", "count": -1}]}, r"include\[1\]\.count .* at least 1, got -1"),
         ({"include": [{"class": "dog", "count": 0}]}, "got 0"),

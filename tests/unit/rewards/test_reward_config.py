@@ -11,12 +11,14 @@ from pydantic import ValidationError
 from rewards.config import GenevalArgs, OcrArgs, RewardConfig
 from rewards.scorer_args import AestheticArgs, ClipscoreArgs, Hpsv2Args, ImagerewardArgs, PickscoreArgs
 
+MASK2FORMER, CLIP_COLORS = "rewards.mask2former:Mask2FormerDetector", "rewards.clip_colors:ClipColors"
+
 
 def test_defaults() -> None:
     config = RewardConfig(scorer="ocr")
     assert config.applies is None
     assert config.when == "always"
-    assert config.args == OcrArgs().model_dump(mode="json")
+    assert config.args == OcrArgs().model_dump(mode="json", exclude={"device"}), "which its pool decides"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,21 @@ def test_defaults() -> None:
         ({"scorer": "ocr", "args": {"upsample": 8}}, ("args", "upsample"), "greater than or equal to 32"),
         ({"scorer": "geneval", "args": {"detector": "tiny"}}, ("args", "detector"), "should match pattern"),
         ({"scorer": "geneval"}, ("args", "detector"), "Field required"),
+        ({"scorer": "ocr", "args": {"upsample": "128"}}, ("args", "upsample"), "valid integer"),
+        ({"scorer": "ocr", "args": {"min_confidence": "0.3"}}, ("args", "min_confidence"), "valid number"),
+        ({"scorer": "ocr", "args": {"num_threads": 1.0}}, ("args", "num_threads"), "valid integer"),
+        ({"scorer": "clipscore", "args": {"batch_size": True}}, ("args", "batch_size"), "valid integer"),
+        ({"scorer": "hpsv2", "args": {"checkpoint": 5}}, ("args", "checkpoint"), "valid string"),
+        ({"scorer": "geneval", "args": {"detector": "a:B", "clip": "yes"}}, ("args", "clip"), "valid boolean"),
+        ({"scorer": "geneval", "args": {"detector": "a:B", "clip": 1}}, ("args", "clip"), "valid boolean"),
+        (
+            {
+                "scorer": "geneval",
+                "args": {"detector": MASK2FORMER, "detector_args": {"checkpoint": "a/b", "short_side": "8"}},
+            },
+            ("args", "detector_args", "short_side"),
+            "valid integer",
+        ),
         ({"scorer": "a b"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "x:"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "ocr", "when": "sometimes"}, ("when",), "'always', 'quoted' or 'metadata'"),
@@ -59,6 +76,24 @@ def test_refused_with_its_path(config: dict[str, Any], where: tuple[str, ...], m
 @pytest.mark.parametrize("scorer", ["my.package:Scorer", "module:Scorer", "my-reward", "pixel_2"])
 def test_args_of_others_are_their_own_affair(scorer: str) -> None:
     assert RewardConfig(scorer=scorer, args={"anything": 1}).args == {"anything": 1}
+
+
+def test_whole_numbers_are_numbers() -> None:
+    """Strict does not mean fussy: 1 is a fine value of a real number."""
+    assert RewardConfig(scorer="ocr", args={"min_confidence": 1}).args["min_confidence"] == 1
+
+
+def test_a_device_is_filled_in_wherever_none_is_named() -> None:
+    """Also of GenEval's parts; anyone else's detector has its own ideas."""
+    parts = {"detector_args": {"checkpoint": "a/b", "device": "cuda:1"}, "colors_args": {"checkpoint": "a/b"}}
+    ours = RewardConfig(scorer="geneval", args={"detector": MASK2FORMER, "colors": CLIP_COLORS, **parts})
+    assert "device" not in ours.args["colors_args"]
+    there = ours.on("cuda").args
+    assert (there["detector_args"]["device"], there["colors_args"]["device"]) == ("cuda:1", "cuda")
+    assert "device" not in there
+    assert RewardConfig(scorer="ocr").on("cpu").args == OcrArgs().model_dump(mode="json")
+    for foreign in (RewardConfig(scorer="a:B"), RewardConfig(scorer="geneval", args={"detector": "a:B"})):
+        assert foreign.on("cuda") == foreign
 
 
 def test_frozen() -> None:

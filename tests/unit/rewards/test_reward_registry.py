@@ -15,7 +15,7 @@ from rewards.geneval import GenevalScorer
 from rewards.known import known_image
 from rewards.ocr import OcrScorer
 from rewards.pickscore import PickscoreScorer
-from rewards.registry import applicable, build_scorer, known_scorers, self_test
+from rewards.registry import applicable, build_scorer, can_score, known_scorers, self_test
 from rewards.results import Cell, collect, from_scores
 from tests.unit.rewards.fakes import PixelScorer
 
@@ -142,6 +142,13 @@ def test_a_dotted_path_that_breaks_on_import_names_the_cause(
         build_scorer("mine", RewardConfig(scorer="breaks_on_import:S"))
 
 
+def test_a_built_in_scorers_args_are_not_guessed_at() -> None:
+    """Also where the configuration was made without being checked."""
+    config = RewardConfig.model_construct(scorer="ocr", args={"upsample": "128"})
+    with pytest.raises(ValueError, match="valid integer"):
+        build_scorer("ocr", config)
+
+
 def test_a_module_that_breaks_on_import_names_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS 12: the library that moved, not just the scorer that needs it."""
     (tmp_path / "broken_reward_module.py").write_text("from collections import no_such_name\n", encoding="utf-8")
@@ -202,6 +209,31 @@ def test_applicable(
 ) -> None:
     """FAULTS 9: by source first, then by prompt."""
     assert applicable(RewardConfig(scorer="ocr", **options), source, prompt, metadata) is expected
+
+
+SIGNS = RewardConfig(scorer="ocr", applies=("signs",))
+
+
+@pytest.mark.parametrize(
+    ("config", "source", "prompt", "metadata", "expected"),
+    [
+        (SIGNS, "signs", 'says "A"', {}, True),
+        (SIGNS, "plain", 'says "A"', {}, False),  # another source
+        (SIGNS, "signs", "says A", {}, False),
+        (SIGNS, "signs", "says A", {"text": "A"}, True),
+        (SIGNS, "signs", "says A", {"text": 5}, True),  # wrong, which is told by MetadataCheck
+        (geneval_config(), "any", "a dog", INCLUDE, True),
+        (geneval_config(), "any", "a dog", {}, False),
+        (geneval_config(), "any", "a dog", {"include": "dog"}, True),
+        (RewardConfig(scorer="my.own:Scorer"), "any", "x", {}, True),
+        (RewardConfig(scorer="my.own:Scorer", when="quoted"), "any", "x", {}, False),
+    ],
+)
+def test_what_a_scorer_needs_decides_whether_it_can_score(
+    config: RewardConfig, source: str, prompt: str, metadata: dict[str, Any], expected: bool
+) -> None:
+    """FAULTS 9: beyond where it applies."""
+    assert can_score(config, source, prompt, metadata) == expected
 
 
 def test_self_test_raises_the_scorers_own_error() -> None:

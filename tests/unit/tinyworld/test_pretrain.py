@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tinyworld import loop
+from tinyworld import loop, pretrain
 from tinyworld.pool import PoolSpec, load_pool, scene_at
 from tinyworld.preferences import utility
 from tinyworld.render import render
@@ -52,6 +52,35 @@ def test_a_resumed_stage_repeats_an_uninterrupted_one(tmp_path: Path, monkeypatc
     loop.train(resumed, 3, tmp_path / "broken")
     assert resumed.finished
     assert torch.equal(straight.value, resumed.value)
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_stage_of_no_steps_writes_no_weights(tmp_path: Path, steps: int) -> None:
+    stage = Walk(steps)
+    with pytest.raises(ValueError, match=f"stage walk: steps must be at least 1, got {steps}"):
+        loop.train(stage, 3, tmp_path)
+    assert not stage.finished
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_that_is_beyond_its_steps_writes_no_weights(tmp_path: Path) -> None:
+    loop.train(Walk(4), 3, tmp_path)
+    shorter = Walk(2)
+    with pytest.raises(ValueError, match=r"walk\.pt is at step 4 already, beyond the 2 asked for"):
+        loop.train(shorter, 3, tmp_path)
+    assert not shorter.finished
+
+
+@pytest.mark.parametrize("steps", ["-1", "0", "x"])
+def test_the_command_wants_a_number_of_steps(
+    steps: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["pretrain", "--stage", "vae", "--steps", steps])
+    monkeypatch.setattr(pretrain, "train", lambda *args: pytest.fail("it trains"))
+    with pytest.raises(SystemExit) as caught:
+        pretrain.main()
+    assert caught.value.code == 2
+    assert "argument --steps: " in capsys.readouterr().err
 
 
 def test_learning_rate_rises_and_falls() -> None:

@@ -17,7 +17,7 @@ from rewards import http_call
 from rewards.config import HttpArgs, RewardConfig
 from rewards.contract import State
 from rewards.evaluation import score_for_evaluation
-from rewards.http import START_LIMIT_S, HttpScorer
+from rewards.http_scorer import START_LIMIT_S, HttpScorer
 from rewards.registry import build_scorer, self_test
 from rewards.retrying import Backoff
 from rewards.safe import score_safely
@@ -29,7 +29,7 @@ from tests.unit.rewards.stub_server import Act, StubServer
 @pytest.fixture
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of hundredths of seconds."""
-    monkeypatch.setattr("rewards.http.Backoff", partial(Backoff, first_s=0.01))
+    monkeypatch.setattr("rewards.http_scorer.Backoff", partial(Backoff, first_s=0.01))
 
 
 @pytest.fixture

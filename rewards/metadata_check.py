@@ -1,5 +1,4 @@
-"""What a reward needs of a prompt, told before anything is drawn: whether it can score it at all, and what is wrong
-with its metadata.
+"""What is wrong with a prompt's metadata in the eyes of a reward's scorer, told before anything is drawn.
 
 Imports no torch: prompts are checked in the driver.
 """
@@ -10,29 +9,11 @@ from rewards.dotted import load_dotted
 from rewards.geneval_metadata import Names, parse_spec
 from rewards.geneval_names import CLASSES, COLORS
 from rewards.matching import text_target
-from rewards.registry import applicable
 
 _NAMES = {"rewards.mask2former:Mask2FormerDetector": CLASSES, "rewards.clip_colors:ClipColors": COLORS}
 _LIGHT_PACKAGE = "tinyworld."
 """Its detector is looked at here too. Anyone else's module may need packages that only its own environment has, or
 touch CUDA when it is imported."""
-
-
-def scores(config: RewardConfig, source: str, prompt: str, metadata: Metadata) -> bool:
-    """Whether a prompt gets a score: the reward applies to it, and it carries what the built-in scorers look for.
-
-    OCR wants a target text, GenEval an `include`. Metadata that is there but wrong counts: it is a problem of its own.
-    """
-    if not applicable(config, source, prompt, metadata):
-        return False
-    if config.scorer == "geneval":
-        return bool(metadata.get("include"))
-    if config.scorer == "ocr":
-        try:
-            return text_target(prompt, metadata) is not None
-        except ValueError:
-            return True
-    return True
 
 
 class MetadataCheck:

@@ -1,0 +1,75 @@
+"""The benchmark of learner steps on a model of two small blocks: what it measures, prints and adds up."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[3] / "benchmarks"
+KEYS = {"row", "K", "kl_fraction", "ratio", "ratio_full_kl", "spread", "peak_bytes"}
+ROWS = {"k_pass", "two_pass", "amortized", "avg_n10", "avg_every_step"}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script as a module, at a size for tests."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import learner_step
+    from random_policy import Size
+
+    monkeypatch.setattr(
+        learner_step, "CPU", Size(2, 1, (0,), 4, 3, (16, 8), 2, "float32", num_samples=4, timesteps=2, micro_batch=4)
+    )
+    threads = torch.get_num_threads()
+    yield learner_step
+    torch.set_num_threads(threads)
+
+
+def test_rows_keys_and_averages(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One row per kind, K and share of KL; ratios are to the weighted sum, averages follow from their parts."""
+    options = ["--rewards", "2", "3", "--kl-fractions", "1", "0", "--rounds", "2", "--threads", "1", "--json"]
+    monkeypatch.setattr(sys, "argv", ["learner_step.py", *options])
+    bench.main()
+    found = json.loads(capsys.readouterr().out)
+    rows = {(row["row"], row["K"], row["kl_fraction"]): row for row in found["rows"]}
+    assert len(rows) == len(found["rows"])
+    assert all(set(row) == KEYS for row in found["rows"])
+    several = {(row, k, f) for row in ROWS for k in (2, 3) for f in (1.0, 0.0)}
+    single = {(row, 1, f) for row in ("one_reward", "weighted_sum") for f in (1.0, 0.0)}
+    assert set(rows) == several | single | {("weighted_sum_checkpointed", 1, 1.0), ("two_pass_checkpointed", 2, 1.0)}
+    for (_, _, f), row in rows.items():
+        scale = rows["weighted_sum", 1, f]["ratio_full_kl"]
+        assert row["ratio_full_kl"] == pytest.approx(row["ratio"] * scale)
+    assert rows["weighted_sum", 1, 1.0]["ratio"] == rows["weighted_sum", 1, 0.0]["ratio"] == 1
+    solve, other = rows["two_pass", 3, 1.0]["ratio"], rows["amortized", 3, 1.0]["ratio"]
+    assert rows["avg_n10", 3, 1.0]["ratio"] == pytest.approx((solve + 9 * other) / 10)
+    assert rows["avg_every_step", 3, 1.0]["ratio"] == pytest.approx(solve)
+    held = [row["peak_bytes"] for row in found["rows"] if not row["row"].startswith("avg")]
+    assert min(held) > 0
+    assert [row["K"] for row in found["qp"]] == [2, 3]
+
+
+def test_no_round_begins_after_the_minutes_are_over(bench: Any) -> None:
+    case = (bench.WEIGHTED_SUM, 1, 1.0)
+    steps = iter(range(100))
+    fast = type("Fast", (), {"step": lambda *_, **__: next(steps)})()
+    seconds = bench.measure(fast, [case], 5, 0.0, lambda: 0.0, "cpu")
+    assert len(seconds[case]) == 1
+    assert next(steps) == 2
+
+
+@pytest.mark.parametrize("row", ["k_pass", "two_pass", "amortized", "two_pass_checkpointed"])
+def test_each_row_steps_in_bfloat16_too(bench: Any, row: str) -> None:
+    """As on a GPU, where the base is in bfloat16."""
+    size = bench.Size(2, 1, (0,), 4, 3, (16, 8), 2, "bfloat16", num_samples=4, timesteps=1, micro_batch=4)
+    made = bench.Bench(size, "cpu")
+    before = [parameter.clone() for parameter in made._optimizer.parameters.values()]
+    made.step(row, 3, 1.0)
+    after = made._optimizer.parameters.values()
+    assert not all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(parameter.dtype == torch.float32 for parameter in after)
