@@ -9,6 +9,7 @@ import typer
 from deploy.commands.check import check
 from deploy.commands.evaluate import evaluate
 from deploy.commands.generate import generate
+from deploy.commands.scale import scale
 from deploy.commands.status import status
 from deploy.commands.train import train
 
@@ -26,6 +27,7 @@ app.command()(check)
 app.command(name="eval")(evaluate)
 app.command()(generate)
 app.command()(status)
+app.command()(scale)
 
 # click itself, or the copy of it that newer typer versions carry.
 _UsageError = typer.BadParameter.__mro__[1]

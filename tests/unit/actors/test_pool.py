@@ -8,9 +8,10 @@ import pytest
 
 from actors.config import PoolConfig
 from actors.crew import Crew, Outcome
-from actors.pool import Cells, RewardPool, ScorerActor, ScorerSpec, with_threads
+from actors.pool import RewardPool, ScorerActor, ScorerSpec, with_threads
 from actors.prompts import Prompt
 from actors.pump import no_outcome, pump
+from actors.slices import Cells
 from rewards.config import RewardConfig
 from rewards.contract import RewardResult, State
 from tests.unit.actors.in_process import Handle, InProcess
