@@ -96,9 +96,7 @@ class _Field:
     """Being drawn, or drawn and not yet scored by every reward."""
 
     @classmethod
-    def fresh(
-        cls, draw: Draw, pools: Mapping[str, RewardPool], max_failed_share: float, max_unscored: int
-    ) -> "_Field":
+    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool], max_failed_share: float, max_unscored: int) -> "_Field":
         shape = (len(pools), len(draw.prompts))
         starts = np.cumsum([0, *(len(task.sample_ids) for task in draw.tasks)]).tolist()
         assert starts[-1] == shape[1], f"tasks hold {starts[-1]} samples, there are {shape[1]} prompts"

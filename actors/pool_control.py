@@ -1,4 +1,4 @@
-"""What happens to the pools while the run goes on: requests of `marble scale`, autoscaling, and the figures of `status`.
+"""What happens to pools while a run goes on: requests of `marble scale`, autoscaling, and the figures of `status`.
 
 A party of every pump (actors.pump) that has no calls of its own: whoever is waited for, this moves on.
 """

@@ -100,13 +100,13 @@ class Slice:
         return self._out([Ask(self._members, 1)] if self._members else [])
 
     def answered(self, ask: Ask, result: RewardResult, retries: int) -> list[Ask]:
-        """The call came back; failed cells are tried again, alone."""
-        for i, cell in zip(ask.members, to_cells(result), strict=True):
-            if not ask.confirms:
-                self._cells[i] = cell
-            elif i not in ask.stand_ins and cell.state == State.SCORED:
-                self._cells[i] = cell
-        failed = () if ask.confirms else tuple(i for i in ask.members if self._state(i) == State.FAILED)
+        """The call came back; failed cells are tried again, without the others."""
+        cells = dict(zip(ask.members, to_cells(result), strict=True))
+        if ask.confirms:
+            cells = {i: cell for i, cell in cells.items() if i not in ask.stand_ins and cell.state == State.SCORED}
+        for i, cell in cells.items():
+            self._cells[i] = cell
+        failed = tuple(i for i, cell in cells.items() if cell.state == State.FAILED)
         return self._next([Ask(failed, ask.tries + 1)] if failed and ask.tries <= retries else [])
 
     def lost(self, ask: Ask, reason: str, retries: int) -> list[Ask]:

@@ -16,6 +16,14 @@ from learner.errors import UserError
 Fault = Literal["die", "hang"] | Exception
 
 
+class ProcessExit(BaseException):
+    """Raised by an actor's own code: its process is gone."""
+
+
+class ProcessHang(BaseException):
+    """Raised by an actor's own code: the call never ends."""
+
+
 @dataclass(eq=False)
 class Handle:
     """An actor."""
@@ -157,6 +165,11 @@ class InProcess:
             if isinstance(fault, Exception):
                 raise fault
             values = getattr(call.handle.instance, call.method)(*map(self._resolved, call.args))
+        except ProcessExit:
+            call.handle.alive = False
+        except ProcessHang:
+            call.hangs = True
+            call.handle.calls.insert(0, call)
         except Exception as error:  # noqa: BLE001 - whatever an actor raises travels to its caller
             failed = CallFailedError(one_line(error), isinstance(error, UserError))
             failed.__cause__ = error
