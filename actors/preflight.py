@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.config import RoleConfig
+from actors.environments import environment_problems
 from actors.evaluation import heldout
 from actors.prompts import Prompt, read_sources, shortages
 from actors.run_config import RunConfig
@@ -55,10 +56,11 @@ class Asked:
 
 
 def check_files(config: RunConfig) -> PromptSets:
-    """Reads the prompts, looks at the base model's folder, and for the packages of the harmonizer's method.
+    """Reads the prompts, looks at the base model's folder, for the packages of the harmonizer's method, and at the
+    Pythons of the pools.
 
     Raises:
-        PreflightError: every problem of the three, a line each.
+        PreflightError: every problem of these, a line each.
     """
     train, problems = read_sources(config.prompts, "train")
     held, more = read_sources(config.prompts, "heldout")
@@ -69,6 +71,7 @@ def check_files(config: RunConfig) -> PromptSets:
         problems += rewards_without_prompts(config, held, "held-out")
     problems += model_problems(config.policy.base)
     problems += method_problems(config.harmonizer)
+    problems += environment_problems(config)
     if problems:
         raise PreflightError(problems)
     return PromptSets(train, heldout(held, config.eval.prompts_per_source))

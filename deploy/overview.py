@@ -199,18 +199,15 @@ def _rewards(rewards: Mapping[str, RewardState]) -> Table:
 
 
 def _pools(pools: Mapping[str, PoolState]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for title in ("pool", "replicas", "queue", "running", "images/s", "failed", "lost", "p50", "p95"):
+    # Narrower than the table of rewards: nine columns should fit on eighty characters.
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for title in ("pool", "replicas", "queue", "running", "images/s", "failed", "lost", "p50 s", "p95 s"):
         table.add_column(title, justify="left" if title == "pool" else "right")
     for name, p in pools.items():
         replicas = f"{p.replicas}" if p.replicas == p.wanted else f"{p.replicas} of {p.wanted}"
         counts = [f"{p.queue}", f"{p.running}", number(p.images_per_s, 1), f"{p.failed}/{p.images}", f"{p.lost}"]
-        table.add_row(f"reward.{name}", replicas, *counts, _seconds(p.p50_s), _seconds(p.p95_s))
+        table.add_row(name, replicas, *counts, _known(p.p50_s), _known(p.p95_s))
     return table
-
-
-def _seconds(value: float | None) -> str:
-    return "-" if value is None else f"{number(value, 3)} s"
 
 
 def _known(value: float | None, sign: bool = False) -> str:

@@ -36,6 +36,7 @@ PATH_FIELDS = (
     PathField(("prompts", "sources", "*", "heldout")),
     PathField(("rewards", "*", "args", "checkpoint"), hub=True),
     PathField(("rewards", "*", "args", "processor"), hub=True),
+    PathField(("actors", "pools", "*", "runtime_env", "py_executable")),
 )
 # What a user's own scorer or detector calls a path we cannot know, but ./x and ../x can be nothing else.
 _DOTTED_ONLY = ("rewards", "*", "args")
