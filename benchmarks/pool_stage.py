@@ -16,7 +16,7 @@ from actors.remote import RayRemote
 from actors.results import ActorVitals
 from actors.rollout import BASE_HASH, RolloutActor, RolloutMeta, RolloutSpec
 from actors.run_config import RunConfig
-from actors.team import Spawn, Team, ray_spawn
+from actors.team import Identity, Spawn, Team, ray_spawn
 from learner.types import RolloutTask
 from rewards.contract import Metadata, RewardResult
 from rewards.results import from_scores
@@ -100,24 +100,32 @@ def fates(seed: int, num_samples: int) -> dict[int, str]:
     return found
 
 
-def recipe(rewards: Mapping[str, Any], pool: Mapping[str, Any], num_samples: int) -> RunConfig:
-    """A recipe of these rewards, each with a pool of this kind; nothing of it is trained."""
+def recipe(
+    rewards: Mapping[str, Any], pool: Mapping[str, Any], num_samples: int, own: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """A recipe of these rewards; nothing of it is trained.
+
+    Args:
+        pool: of every reward.
+        own: by reward, what only its pool has.
+    """
     source = {"train": "none", "heldout": "none"}
+    pools = {name: {"num_cpus": 0, **pool, **(own or {}).get(name, {})} for name in rewards}
     return RunConfig.model_validate(
         {
             "run": {"name": "reward-pool", "iterations": 1},
             "policy": {"base": "none", "resolution": SIDE},
             "prompts": {"sources": {"all": source}, "groups_per_iteration": num_samples // BATCH, "group_size": BATCH},
             "rewards": rewards,
-            "actors": {"rollout": {"num_cpus": 0}, "pools": {name: {"num_cpus": 0, **pool} for name in rewards}},
+            "actors": {"rollout": {"num_cpus": 0}, "pools": pools},
         }
     )
 
 
 @contextmanager
-def staged(config: RunConfig) -> Iterator[Team]:
+def staged(config: RunConfig, identity: Identity | None = None) -> Iterator[Team]:
     """Painters and pools that are up, on the connected Ray."""
-    spawn_actor = ray_spawn(new_identity(config.run.name))
+    spawn_actor = ray_spawn(identity or new_identity(config.run.name))
     spawn: Spawn = lambda kind, *rest: spawn_actor(Painter if kind is RolloutActor else kind, *rest)  # noqa: E731
     team = Team(config, RayRemote(), spawn, SilentListener().on_warning)
     try:

@@ -1,34 +1,13 @@
 """Environments for scorers with clashing packages: what they hold, what stands behind, and what fails."""
 
 import subprocess
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from deploy.reward_env import BEHIND, REQUIREMENTS, build
 from learner.errors import UserError
-
-
-def wheel(folder: Path, version: str, requires: str = "") -> Path:
-    """A package `tinypack` that knows its version, as pip takes it."""
-    info = f"tinypack-{version}.dist-info"
-    path = folder / f"tinypack-{version}-py3-none-any.whl"
-    metadata = f"Metadata-Version: 2.1\nName: tinypack\nVersion: {version}\n"
-    metadata += f"Requires-Dist: {requires}\n" if requires else ""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("tinypack.py", f"VERSION = {version!r}\n")
-        archive.writestr(f"{info}/METADATA", metadata)
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
-    return path
-
-
-def environment(folder: Path, version: str, requires: str = "") -> Path:
-    """Python of an environment with that version of tinypack; reaches no index."""
-    requirements = folder / f"{version}.txt"
-    requirements.write_text(f"--no-index\n{wheel(folder, version, requires)}\n")
-    return build(version, requirements, folder / "envs")
+from tests.unit.deploy.tiny_package import environment
 
 
 def says(python: Path, code: str) -> str:
