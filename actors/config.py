@@ -145,9 +145,10 @@ class ActorsConfig(_Strict):
     """For all actors of a role to come up: imports and models, on a busy machine. Impossible placements fail sooner."""
     rollout_timeout_s: float = Field(300.0, gt=0)
     """For one rollout task."""
-    max_unscored: int = Field(512, ge=1)
+    max_unscored: int | None = Field(None, ge=1)
     """Images being drawn, or drawn and not yet scored by every reward: at the bound rollouts wait for the scorers
-    rather than fill the object store. One task is always let through."""
+    rather than fill the object store. One task is always let through. None: 512, or four tasks for each rollout actor
+    where that is more."""
     max_failed_share: float = Field(0.2, ge=0, le=1)
     """Above this share of failed cells of one reward in one iteration the run stops with the scorer's own error."""
 

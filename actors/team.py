@@ -72,7 +72,7 @@ class Team:
 
     def __init__(self, config: RunConfig, remote: Remote, spawn: Spawn, warn: Callable[[str], None]) -> None:
         self.remote = remote
-        self.max_unscored = config.actors.max_unscored
+        self.max_unscored = config.max_unscored
         self._config, self._spawn, self._warn = config, spawn, warn
         self._attendants: list[Party] = []
         self.rollouts = self._crew(

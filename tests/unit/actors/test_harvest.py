@@ -19,7 +19,7 @@ from learner.types import RolloutTask
 from rewards.config import RewardConfig
 from tests.unit.actors.in_process import InProcess
 from tests.unit.actors.stand_in_scorer import Scripted
-from tests.unit.actors.stand_ins import prompts
+from tests.unit.actors.stand_ins import prompts, recipe
 
 NAMES = ("ink", "wash")
 SCORER = RewardConfig(scorer="tests.unit.actors.stand_in_scorer:Scripted")
@@ -104,3 +104,10 @@ def test_a_task_larger_than_the_bound_is_drawn_alone() -> None:
     assert found.scores_KN.tolist() == [list(range(24))] * 2
     kinds = [method for _, method in remote.log]
     assert kinds == (["sample"] + ["score"] * 4) * 3
+
+
+def test_the_bound_lets_every_rollout_actor_work() -> None:
+    prompts_of = {"group_size": 24, "groups_per_iteration": 96}
+    assert recipe(prompts=prompts_of).max_unscored == 512
+    assert recipe(prompts=prompts_of, actors={"rollout": {"replicas": 64}}).max_unscored == 4 * 64 * 32
+    assert recipe(prompts=prompts_of, actors={"max_unscored": 100}).max_unscored == 100
