@@ -10,7 +10,7 @@ PIP_ARGS ?=
 .PHONY: help weights train train-long test test-all lint setup clean
 
 help:  ## This list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+	@grep -E '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 setup: $(STAMP)  ## Virtual environment with everything in it
 
@@ -32,6 +32,9 @@ train: $(STAMP)  ## Train the tiny world on five rewards (about ten minutes on t
 
 train-long: $(STAMP)  ## The same for up to an hour
 	MARBLE_MAKE_TARGET=train-long $(BIN)/python -m deploy.cli train deploy/recipes/tiny_long.yaml $(ARGS)
+
+reward-env-%: $(STAMP)  ## A Python of its own for a scorer: deploy/environments/NAME.txt into .reward-envs/NAME
+	$(BIN)/python -m deploy.reward_env $*
 
 lint: $(STAMP)  ## Style and types
 	$(BIN)/ruff check .

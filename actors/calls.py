@@ -16,6 +16,8 @@ class Work:
     method: str
     args: tuple[Any, ...]
     num_returns: int = 1
+    suspect: bool = False
+    """It may well be the end of its process; losing one to it says nothing about the replica's place."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Replica:
 
     name: str
     actor: Actor
+    index: int
+    """Of its place; never given again."""
     generation: int
+    """How many processes filled the place before."""
     setup: deque[Standing]
     """Still to be done before any work, the one under way first."""
     ref: Ref = None
@@ -72,6 +77,10 @@ class Replica:
     losses_in_a_row: int = 0
     problem: str = ""
     """Why the first start failed; such a replica is left alone."""
+    added: bool = False
+    """Came later than the crew and was never up yet: should it not come up, the others go on without it."""
+    leaving: bool = False
+    """Takes no further work and goes when its call is done."""
 
     @property
     def in_setup(self) -> bool:
@@ -91,7 +100,12 @@ class Replica:
     @property
     def idle(self) -> bool:
         """Whether it can take work now."""
-        return self.ref is None and not self.setup and not self.problem
+        return self.ref is None and not self.setup and not self.problem and not self.leaving
+
+    @property
+    def worth(self) -> tuple[bool, bool, int]:
+        """Who is worth least leaves first: one that still loads, then one without work, of equals the youngest."""
+        return self.attempt is not None, not self.in_start, -self.index
 
     def release(self) -> tuple[Attempt | None, tuple[Ref, ...]]:
         """Takes the call under way off; returns what it was."""

@@ -117,13 +117,67 @@ class HarmonizerRoleConfig(RoleConfig):
     replicas: Literal[1] = 1
 
 
-class PoolConfig(RoleConfig):
-    """One reward's pool of scorers."""
+class RuntimeEnvConfig(_Strict):
+    """Where a pool's scorers find their packages; see docs/pools.md for what each way costs."""
 
+    py_executable: str | None = Field(None, min_length=1)
+    """Python of an environment built beforehand (`make reward-env-NAME`), at the same path on every machine."""
+    pip: tuple[str, ...] = ()
+    """Requirements that Ray installs on each node, into a copy of the whole environment."""
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the scorers' processes."""
+
+    @model_validator(mode="after")
+    def _one_python(self) -> Self:
+        if self.py_executable and self.pip:
+            raise ValueError("py_executable and pip exclude each other: each brings a Python of its own")
+        return self
+
+
+class AutoscaleConfig(_Strict):
+    """Replicas by the length of the queue, between min_replicas and max_replicas."""
+
+    target_queue: float = Field(gt=0)
+    """Calls queued or under way for each replica: more replicas where it is exceeded, fewer where it is not reached."""
+    grow_after_s: float = Field(2.0, ge=0)
+    """The queue must ask for more for so long; the least of what it asked is given."""
+    shrink_after_s: float = Field(300.0, ge=0)
+    """The queue must ask for fewer for so long; the most of what it asked is kept. Longer than an iteration: between
+    two rollouts every queue is empty, and a scorer loads anew each time it comes back."""
+
+
+class PoolConfig(RoleConfig):
+    """One reward's pool of scorers. `replicas` is the number at the start."""
+
+    min_replicas: int = Field(1, ge=1)
+    max_replicas: int | None = Field(None, ge=1)
+    """Neither `marble scale` nor autoscale goes beyond; None: `marble scale` may ask for any number."""
     batch_size: int = Field(32, ge=1)
     timeout_s: Seconds = 120.0
-    """For one call on one batch."""
+    """For one call on one batch; a replica past it is killed and replaced."""
     retries: int = Field(2, ge=0)
+    """Further tries of a sample that failed."""
+    runtime_env: RuntimeEnvConfig = RuntimeEnvConfig()
+    autoscale: AutoscaleConfig | None = None
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if self.replicas < self.min_replicas:
+            raise ValueError(f"replicas {self.replicas} is below min_replicas {self.min_replicas}")
+        if self.max_replicas is not None and self.replicas > self.max_replicas:
+            raise ValueError(f"replicas {self.replicas} is above max_replicas {self.max_replicas}")
+        if self.autoscale is not None and self.max_replicas is None:
+            raise ValueError("autoscale needs max_replicas")
+        return self
+
+    def allows(self, replicas: int) -> bool:
+        """Whether the pool may have so many."""
+        return self.min_replicas <= replicas and (self.max_replicas is None or replicas <= self.max_replicas)
+
+    @property
+    def range_text(self) -> str:
+        """The allowed sizes in words."""
+        return f"{self.min_replicas} " + ("or more" if self.max_replicas is None else f"to {self.max_replicas}")
 
 
 class LearnerGroupConfig(RoleConfig):
@@ -152,6 +206,10 @@ class ActorsConfig(_Strict):
     """For all actors of a role to come up: imports and models, on a busy machine. Impossible placements fail sooner."""
     rollout_timeout_s: Seconds = 300.0
     """For one rollout task."""
+    max_unscored: int | None = Field(None, ge=1)
+    """Images being drawn, or drawn and not yet scored by every reward: at the bound rollouts wait for the scorers
+    rather than fill the object store. One task is always let through. None: 512, or four tasks for each rollout actor
+    where that is more."""
     max_failed_share: float = Field(0.2, ge=0, le=1)
     """Above this share of failed cells of one reward in one iteration the run stops with the scorer's own error."""
 

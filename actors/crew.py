@@ -3,11 +3,13 @@
 Each replica handles one call at a time. A call goes to the idle replica that has done least; it has a time limit, and
 is tried again on another replica when its own dies, hangs or raises. A replica that dies or hangs is killed and
 replaced, and its successor first gets what every replica must know (standing calls, e.g. the current adapter).
-Calls carry a key and outcomes come back by key, so that nothing depends on the order in which they arrive.
+A crew grows and shrinks while it works: who leaves finishes its call first. Calls carry a key and outcomes come back by
+key, so that nothing depends on the order in which they arrive.
 """
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from actors.calls import Attempt, Outcome, Replica, Standing, Work
@@ -41,10 +43,15 @@ class Crew:
         self.role = role
         self.vitals: dict[str, Any] = {}
         """Replica -> what its `start` returned."""
+        self.losses = 0
+        """Processes lost so far."""
+        self.failed_starts = 0
+        """Replicas that were added and never came up."""
         self._remote, self._spawn, self._warn = remote, spawn, warn
-        self._size, self._retries = size, retries
+        self._first_size, self._retries = size, retries
         self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
         self._replicas: list[Replica] = []
+        self._places = count()
         self._standing: dict[str, Standing] = {}
         self._queue: deque[Attempt] = deque()
 
@@ -52,7 +59,39 @@ class Crew:
 
     def start(self) -> None:
         """Creates the replicas; they load while the caller goes on."""
-        self._replicas = [self._spawned(index, 0) for index in range(self._size)]
+        for _ in range(self._first_size):
+            self._replicas.append(self._spawned(next(self._places), 0))
+
+    def resize(self, size: int) -> None:
+        """Starts replicas, or has some leave: those that are not up yet first, then idle ones, then busy ones.
+
+        Nothing stops working meanwhile: a busy replica finishes its call before it goes.
+        """
+        staying = [replica for replica in self._replicas if not replica.leaving]
+        for replica in [replica for replica in self._replicas if replica.leaving][: max(0, size - len(staying))]:
+            replica.leaving = False  # called back before anybody new is started
+            staying.append(replica)
+        for _ in range(size - len(staying)):
+            self._replicas.append(self._spawned(next(self._places), 0, added=True))
+        for replica in sorted(staying, key=lambda replica: replica.worth)[: max(0, len(staying) - size)]:
+            replica.leaving = True
+            if replica.attempt is None:
+                self._remove(replica)
+
+    @property
+    def size(self) -> int:
+        """Replicas, those that still load included, those that leave not."""
+        return sum(not replica.leaving for replica in self._replicas)
+
+    @property
+    def num_up(self) -> int:
+        """Replicas that have a process that is up."""
+        return sum(not replica.in_start and not replica.problem for replica in self._replicas)
+
+    @property
+    def now_s(self) -> float:
+        """The clock of its time limits."""
+        return self._remote.now_s()
 
     @property
     def settled(self) -> bool:
@@ -76,11 +115,19 @@ class Crew:
     @property
     def num_outstanding(self) -> int:
         """Calls queued or under way."""
-        return len(self._queue) + sum(replica.attempt is not None for replica in self._replicas)
+        return self.num_queued + sum(replica.attempt is not None for replica in self._replicas)
 
-    def submit(self, work: Work) -> None:
-        """Queues a call; it starts at once where a replica is idle."""
-        self._queue.append(Attempt(work))
+    @property
+    def num_queued(self) -> int:
+        """Calls that wait for a replica."""
+        return len(self._queue)
+
+    def submit(self, *works: Work, first: bool = False) -> None:
+        """Queues calls, at the end or in front; they start at once where replicas are idle."""
+        if first:
+            self._queue.extendleft(Attempt(work) for work in reversed(works))
+        else:
+            self._queue.extend(Attempt(work) for work in works)
         self._dispatch()
 
     def broadcast(self, slot: str, standing: Standing) -> None:
@@ -139,25 +186,33 @@ class Crew:
                 continue
             if replica.in_first_start:
                 replica.release()
-                replica.problem = f"{self.role}: {replica.name} did not start within {limit_s:g} s"
+                self._not_started(replica, f"{self.role}: {replica.name} did not start within {limit_s:g} s")
             else:
                 outcomes += self._lost(replica, TimeoutError(f"no answer within {limit_s:g} s"))
         return outcomes
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _spawned(self, index: int, generation: int) -> Replica:
+    def _spawned(self, index: int, generation: int, added: bool = False) -> Replica:
         name = f"{self.role}-{index}" + (f".{generation}" if generation else "")
         setup = deque([Standing("start", (), _nothing_to_verify), *self._standing.values()])
-        replica = Replica(name, self._spawn(name, index), generation, setup)
+        replica = Replica(name, self._spawn(name, index), index, generation, setup, added=added)
         self._advance(replica)
         return replica
 
+    def _remove(self, replica: Replica) -> None:
+        """Ends a replica and gives up its place."""
+        self._remote.kill(replica.actor)
+        self.vitals.pop(replica.name, None)
+        self._replicas.remove(replica)
+
     def _advance(self, replica: Replica) -> None:
-        """Gives an unoccupied replica its next set-up call, or lets it take work."""
+        """Gives an unoccupied replica its next set-up call, lets it take work, or lets it go."""
         if replica.ref is not None or replica.problem:
             return
-        if replica.setup:
+        if replica.leaving:
+            self._remove(replica)
+        elif replica.setup:
             standing = replica.setup[0]
             self._call(replica, standing.method, standing.args, 1)
         else:
@@ -188,7 +243,7 @@ class Crew:
             standing = replica.setup.popleft()
             standing.verify(value)
             if standing.method == "start":
-                self.vitals[replica.name] = value
+                self.vitals[replica.name], replica.added = value, False
         else:
             replica.calls_done += 1
             replica.losses_in_a_row = 0
@@ -212,12 +267,21 @@ class Crew:
         Raises:
             UserError: a standing call was refused with one; another process would refuse it too.
         """
-        if replica.in_first_start:
-            replica.problem = f"{self.role}: {error}"
+        if replica.added or replica.in_first_start:
+            self._not_started(replica, f"{self.role}: {error}")
             return []
         if error.for_user:
             raise UserError(str(error)) from error
         return self._lost(replica, error)
+
+    def _not_started(self, replica: Replica, problem: str) -> None:
+        """A crew that does not come up is a problem; one that only does not grow is not."""
+        if not replica.added:
+            replica.problem = problem
+            return
+        self._remove(replica)
+        self.failed_starts += 1
+        self._warn(f"{problem}; {self.role} goes on with {self.size} replicas")
 
     def _lost(self, replica: Replica, error: Exception) -> list[Outcome]:
         """Kills what is left, puts a successor in its place and its work back in the queue.
@@ -226,19 +290,29 @@ class Crew:
             UserError: this place keeps losing its processes.
         """
         attempt, _ = replica.release()
-        self._remote.kill(replica.actor)
-        self.vitals.pop(replica.name, None)
-        losses = replica.losses_in_a_row + 1
-        if losses > MAX_LOSSES_IN_A_ROW:
-            replica.problem = f"{self.role}: {replica.name} was lost {losses} times in a row, the last time: {error}"
-            raise UserError(replica.problem)
-        self._warn(f"{replica.name}: {error}; replaced")
+        self.losses += 1
         outcomes = [] if attempt is None else self._again_or_given_up(replica, attempt, error)
-        place = self._replicas.index(replica)
-        self._replicas[place] = self._spawned(place, replica.generation + 1)
-        self._replicas[place].losses_in_a_row = losses
+        losses = replica.losses_in_a_row + (attempt is None or not attempt.work.suspect)
+        if replica.leaving:
+            self._remove(replica)
+        elif losses > MAX_LOSSES_IN_A_ROW:
+            problem = f"{self.role}: {replica.name} was lost {losses} times in a row, the last time: {error}"
+            self._not_started(replica, problem)
+            if replica.problem:
+                raise UserError(problem)
+        else:
+            self._replace(replica, error, losses)
         self._dispatch()
         return outcomes
+
+    def _replace(self, replica: Replica, error: Exception, losses: int) -> None:
+        """Another process in the same place."""
+        self._warn(f"{replica.name}: {error}; replaced")
+        place = self._replicas.index(replica)
+        self._remote.kill(replica.actor)
+        self.vitals.pop(replica.name, None)
+        self._replicas[place] = self._spawned(replica.index, replica.generation + 1, replica.added)
+        self._replicas[place].losses_in_a_row = losses
 
     def _again_or_given_up(self, replica: Replica, attempt: Attempt, error: Exception) -> list[Outcome]:
         """Puts work back in front of the queue while it has tries left."""

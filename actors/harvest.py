@@ -1,25 +1,27 @@
 """Draws a set of tasks and has every reward that applies score them, while other tasks are still being drawn.
 
 Results are put in place by task index and row, never by arrival, so the number of actors does not show in them.
-Images and latents stay where they are; only references, scores and states come here.
+Images and latents stay where they are; only references, scores and states come here. Rollouts wait while too many
+images are drawn and not yet scored.
 
 Letters: K rewards, N samples.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actors.crew import Crew, Outcome, Work
-from actors.pool import Cells, RewardPool
+from actors.pool import RewardPool
 from actors.prompts import Prompt
 from actors.pump import Party, pump
 from actors.remote import CallFailedError, Ref
 from actors.results import CellCounts
 from actors.rollout import RolloutMeta, Slot
+from actors.slices import Cells
 from actors.team import Team
 from learner.config import SamplingConfig
 from learner.errors import UserError
@@ -80,22 +82,40 @@ class _Field:
     scores_KN: NDArray[np.float32]
     states_KN: NDArray[np.uint8]
     cells_left: int
+    lacking: list[int]
+    """Cells that each task is still without."""
     max_failed_share: float
+    max_unscored: int
     applicable_K: list[int]
     """Cells that each reward applies to."""
     reasons: dict[tuple[int, int], str] = field(default_factory=dict)
     latents: dict[int, Ref] = field(default_factory=dict)
     metas: dict[int, RolloutMeta] = field(default_factory=dict)
+    next_task: int = 0
+    images_out: int = 0
+    """Being drawn, or drawn and not yet scored by every reward."""
 
     @classmethod
-    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool], max_failed_share: float) -> "_Field":
+    def fresh(cls, draw: Draw, pools: Mapping[str, RewardPool], max_failed_share: float, max_unscored: int) -> "_Field":
         shape = (len(pools), len(draw.prompts))
         starts = np.cumsum([0, *(len(task.sample_ids) for task in draw.tasks)]).tolist()
         assert starts[-1] == shape[1], f"tasks hold {starts[-1]} samples, there are {shape[1]} prompts"
         unknown = np.full(shape, np.nan, np.float32)
         states = np.zeros(shape, np.uint8)
         applicable = [sum(map(pool.applies, draw.prompts)) for pool in pools.values()]
-        return cls(draw, pools, starts, unknown, states, unknown.size, max_failed_share, applicable)
+        lacking = [len(pools) * len(task.sample_ids) for task in draw.tasks]
+        bounds = (max_failed_share, max_unscored)
+        return cls(draw, pools, starts, unknown, states, unknown.size, lacking, *bounds, applicable)
+
+    def ready(self) -> Iterator[int]:
+        """Tasks that may be drawn now, in their order: as many as the bound on unscored images lets through."""
+        while self.next_task < len(self.draw.tasks):
+            size = len(self.draw.tasks[self.next_task].sample_ids)
+            if self.images_out and self.images_out + size > self.max_unscored:
+                return
+            self.images_out += size
+            self.next_task += 1
+            yield self.next_task - 1
 
     def put(self, k: int, cells: Cells) -> None:
         """Cells of one slice of one task.
@@ -110,6 +130,9 @@ class _Field:
             if self.states_KN[k, n] == State.FAILED:
                 self.reasons[k, n] = cells.result.reasons[n - first]
         self.cells_left -= len(cells.result.states)
+        self.lacking[cells.task] -= len(cells.result.states)
+        if self.lacking[cells.task] == 0:
+            self.images_out -= len(self.draw.tasks[cells.task].sample_ids)
         failed = [reason for (reward, _), reason in self.reasons.items() if reward == k]
         if len(failed) > self.max_failed_share * self.applicable_K[k]:
             raise UserError(
@@ -142,7 +165,7 @@ def draw_and_score(
         UserError: a task could not be drawn by any actor, or too much of one reward failed.
         RuntimeError: drawing raised what is no user's error.
     """
-    growing = _Field.fresh(draw, team.pools, max_failed_share)
+    growing = _Field.fresh(draw, team.pools, max_failed_share, team.max_unscored)
     order = {id(pool.crew): k for k, pool in enumerate(team.pools.values())}
     began_s = team.remote.now_s()
     drawn_s = began_s
@@ -157,15 +180,19 @@ def draw_and_score(
             cells = tuple(team.pools.values())[k].accept(outcome)
             if cells is not None:
                 growing.put(k, cells)
+        _submit(team.rollouts, growing)
         progress(len(growing.metas), growing.cells_left)
 
-    _submit(team.rollouts, draw)
+    _submit(team.rollouts, growing)
     pump(team.remote, team.parties, lambda: growing.cells_left == 0, on_outcome, check)
     return growing.harvest(rollout_s=drawn_s - began_s, rewards_s=team.remote.now_s() - drawn_s)
 
 
-def _submit(rollouts: Crew, draw: Draw) -> None:
-    for index, task in enumerate(draw.tasks):
+def _submit(rollouts: Crew, growing: _Field) -> None:
+    """Has the tasks drawn for which there is room."""
+    draw = growing.draw
+    for index in growing.ready():
+        task = draw.tasks[index]
         keep = tuple(row for row, sample in enumerate(task.sample_ids) if int(sample) in draw.keep)
         rollouts.submit(Work(index, "sample", (task, draw.sampling, draw.slot, keep), DRAW_RETURNS))
 

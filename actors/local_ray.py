@@ -39,7 +39,18 @@ LOCAL_VARIABLES = {
     "RAY_health_check_timeout_ms": "60000",
 }
 """Environment of a Ray that is started here, where the user does not say otherwise."""
-NOT_SHIPPED = [".git", ".venv", "runs", "cache", "tests", "docs", "benchmarks", "tinyworld/work", "**/__pycache__"]
+NOT_SHIPPED = [
+    ".git",
+    ".venv",
+    ".reward-envs",
+    "runs",
+    "cache",
+    "tests",
+    "docs",
+    "benchmarks",
+    "tinyworld/work",
+    "**/__pycache__",
+]
 """Kept out of the working_dir that workers of a joined cluster get (Ray's limit is 100 MB)."""
 WORKER_LOGS_VARIABLE = "MARBLE_WORKER_LOGS"
 """Set to 1, everything workers print appears in the driver's terminal too."""

@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON line per event of a run, in order, without gaps and without falling numbers.
 
-Events: `iteration`, `evaluation`, `checkpoint`, and `resume`, which marks a restart. A resumed run first drops the
-lines of what it will do again. Numbers that are not known are null.
+Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), and `resume`, which marks a restart. A resumed run
+first drops the lines of what it will do again. Numbers that are not known are null.
 """
 
 import json
@@ -13,6 +13,7 @@ from typing import Any
 
 from actors.files import write_atomically
 from actors.results import EvaluationResult, IterationResult
+from actors.scaling import Resized
 from learner import json_text
 from learner.errors import UserError
 from learner.types import StepRecord
@@ -68,6 +69,11 @@ class MetricsLog:
     def checkpoint(self, iterations_done: int, name: str, elapsed_s: float) -> None:
         """One line per checkpoint."""
         self._append({"event": "checkpoint", "done": iterations_done, "name": name, "elapsed_s": elapsed_s})
+
+    def resized(self, change: Resized, why: str, iterations_done: int, elapsed_s: float) -> None:
+        """One line per change of a pool's size; `why` is request or autoscale."""
+        event = {"event": "resized", "done": iterations_done, **vars(change), "why": why, "elapsed_s": elapsed_s}
+        self._append(event)
 
     def resume(self, iterations_done: int) -> float:
         """Drops what comes after the checkpoint, marks the restart, returns the seconds the run had taken so far.

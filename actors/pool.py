@@ -1,14 +1,15 @@
 """One reward's pool: replicas of its scorer, and the bookkeeping that turns their answers into cells.
 
 Each call scores one slice of one rollout task, never samples of two tasks together: batch shapes, and with them the
-last bit of the scores, do not depend on who draws what. Which prompts a reward applies to is decided here, before
-anything is sent; a slice without any such prompt costs no call.
+last bit of the scores, depend neither on who draws what nor on how many replicas there are. Which prompts a reward
+applies to is decided here, before anything is sent; a slice without any such prompt costs no call. What becomes of a
+slice whose call fails, dies or hangs: actors.slices.
 
 Letters: N samples of one call.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 
 from actors.config import PoolConfig
 from actors.crew import Crew, Outcome, Work
+from actors.pool_stats import PoolMeter, PoolState
 from actors.process import Started
 from actors.prompts import Prompt
-from actors.remote import Ref
+from actors.remote import CallFailedError, Ref
 from actors.results import ActorVitals
+from actors.slices import Ask, Cells, ScoreRequest, Slice
 from rewards.config import ARGS_OF_BUILT_IN, RewardConfig
-from rewards.contract import Metadata, RewardResult, State
-from rewards.registry import applicable
-from rewards.safe import NOT_APPLICABLE_REASON
+from rewards.contract import RewardResult, State
+from rewards.registry import applicable, build_scorer, self_test
+from rewards.safe import score_safely
 
 MIN_TEST_SIDE = 32
 """Pixels; the self-test's known image is not legible below."""
@@ -41,32 +44,6 @@ class ScorerSpec:
     """Pixels per side of the images to come; the self-test uses the same."""
 
 
-@dataclass(frozen=True)
-class ScoreRequest:
-    """One slice of one rollout task for one reward."""
-
-    task: int
-    start: int
-    """First row of the slice within the task."""
-    prompts: tuple[str, ...]
-    """[N]"""
-    metadata: tuple[Metadata, ...]
-    """[N]"""
-    applicable_N: NDArray[np.bool_]
-    evaluation: bool
-    """Ask for the reported figure in place of the training score."""
-    tries: int = 1
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Finished cells: rows `start` to `start + N` of one task."""
-
-    task: int
-    start: int
-    result: RewardResult
-
-
 class ScorerActor:
     """One scorer in a process of its own; Ray gives it one call at a time."""
 
@@ -82,26 +59,21 @@ class ScorerActor:
             Exception: whatever the scorer raises when it cannot start or cannot score.
         """
         with self._started:
-            from rewards import registry
-
             config = with_threads(self._spec.config, self._spec.role.threads)
-            self._scorer = registry.build_scorer(self._spec.reward, config)
-            registry.self_test(self._scorer, max(MIN_TEST_SIDE, self._spec.resolution))
+            self._scorer = build_scorer(self._spec.reward, config)
+            self_test(self._scorer, max(MIN_TEST_SIDE, self._spec.resolution))
         return self._started.vitals
 
     def score(self, images_NHWC: NDArray[np.uint8], request: ScoreRequest) -> RewardResult:
-        """Cells of one slice of the task's images."""
-        from rewards.safe import score_safely
+        """Cells of the request's samples.
 
-        rows = slice(request.start, request.start + len(request.prompts))
-        return score_safely(
-            self._scorer,
-            images_NHWC[rows],
-            request.prompts,
-            request.metadata,
-            request.applicable_N,
-            evaluation=request.evaluation,
-        )
+        Args:
+            images_NHWC: of the whole task.
+        """
+        images = rows_of(images_NHWC, request.rows_N)
+        everywhere = np.ones(len(request.prompts), dtype=np.bool_)
+        asked = (images, request.prompts, request.metadata, everywhere)
+        return score_safely(self._scorer, *asked, evaluation=request.evaluation)
 
     def vitals(self) -> ActorVitals:
         """As of now."""
@@ -117,12 +89,21 @@ def with_threads(config: RewardConfig, threads: int) -> RewardConfig:
     return config.model_copy(update={"args": {**config.args, "num_threads": max(asked, threads)}})
 
 
+def rows_of(images_NHWC: NDArray[np.uint8], rows_N: NDArray[np.intp]) -> NDArray[np.uint8]:
+    """Some of the images; no copy where they stand side by side."""
+    first, last = int(rows_N[0]), int(rows_N[-1])
+    together = np.array_equal(rows_N, np.arange(first, last + 1))
+    return images_NHWC[first : last + 1] if together else images_NHWC[rows_N]
+
+
 class RewardPool:
     """The controller's side of one reward."""
 
     def __init__(self, name: str, config: RewardConfig, role: PoolConfig, crew: Crew) -> None:
-        self.name, self.crew = name, crew
-        self._config, self._role = config, role
+        """`crew` tries nothing again on its own: what is lost is taken apart here."""
+        self.name, self.role, self.crew = name, role, crew
+        self._config = config
+        self._meter = PoolMeter()
 
     def submit(self, task: int, images: Ref, prompts: Sequence[Prompt], evaluation: bool) -> Iterator[Cells]:
         """Has a task's images scored; yields at once the cells of slices that need no call.
@@ -130,70 +111,73 @@ class RewardPool:
         Args:
             prompts: one for each image of the task.
         """
-        for start in range(0, len(prompts), self._role.batch_size):
-            part = prompts[start : start + self._role.batch_size]
-            request = ScoreRequest(
-                task,
-                start,
-                tuple(prompt.text for prompt in part),
-                tuple(prompt.metadata for prompt in part),
-                np.array([self.applies(prompt) for prompt in part], dtype=np.bool_),
-                evaluation,
-            )
-            if request.applicable_N.any():
-                self._send(images, request)
-            else:
-                yield Cells(task, start, _unscored(request, NOT_APPLICABLE_REASON))
+        self._meter.began(self.crew.now_s)
+        for start in range(0, len(prompts), self.role.batch_size):
+            part = prompts[start : start + self.role.batch_size]
+            whole = Slice(task, start, images, part, [self.applies(prompt) for prompt in part])
+            self.crew.submit(*self._works(whole, whole.begin(), evaluation))
+            if whole.done:
+                yield whole.cells
 
     def applies(self, prompt: Prompt) -> bool:
         """Whether this reward applies to a prompt."""
         return applicable(self._config, prompt.source, prompt.text, prompt.metadata)
 
     def accept(self, outcome: Outcome) -> Cells | None:
-        """Takes one call's end; None where failed cells are tried again first."""
-        call: _Call = outcome.key  # type: ignore[assignment]  # the keys of this crew are what _send made
-        request = call.request
-        if outcome.error:
-            # The crew has used up the tries; the cells fail with the last reason.
-            result = _unscored(request, f"{self.name}: {outcome.error}")
+        """Takes one call's end; None where more calls on its slice are to come."""
+        call: _Call = outcome.key  # type: ignore[assignment]  # the keys of this crew are what _works made
+        whole, reason, retries = call.whole, f"{self.name}: {outcome.error}", self.role.retries
+        if not outcome.error:
+            self._meter.call(outcome.seconds)
+            asks = whole.answered(call.ask, outcome.value, retries)
+        elif isinstance(outcome.cause, CallFailedError):
+            asks = whole.raised(call.ask, reason, retries)
         else:
-            result = outcome.value
-            failed_N = result.states == State.FAILED
-            if failed_N.any() and request.tries <= self._role.retries:
-                again = replace(request, applicable_N=failed_N, tries=request.tries + 1)
-                self._send(call.images, again, _merge(call.earlier, result))
-                return None
-        return Cells(request.task, request.start, _merge(call.earlier, result))
+            asks = whole.lost(call.ask, reason, retries)
+        # What cost a process goes before what came later: it takes longest, and its images lie in the store so long.
+        self.crew.submit(*self._works(whole, asks, call.evaluation), first=bool(outcome.error))
+        if not whole.done:
+            return None
+        cells = whole.cells
+        self._count(cells.result)
+        return cells
 
-    def _send(self, images: Ref, request: ScoreRequest, earlier: RewardResult | None = None) -> None:
-        self.crew.submit(Work(_Call(images, request, earlier), "score", (images, request)))
+    def state(self) -> PoolState:
+        """As of now."""
+        crew, meter = self.crew, self._meter
+        return PoolState(
+            replicas=crew.num_up,
+            wanted=crew.size,
+            queue=crew.num_queued,
+            running=crew.num_outstanding - crew.num_queued,
+            images=meter.images,
+            images_per_s=meter.images_per_s(crew.now_s),
+            failed=meter.failed,
+            lost=crew.losses,
+            p50_s=meter.percentile(0.5),
+            p95_s=meter.percentile(0.95),
+        )
+
+    def _works(self, whole: Slice, asks: Sequence[Ask], evaluation: bool) -> list[Work]:
+        return [
+            Work(
+                _Call(whole, ask, evaluation),
+                "score",
+                (whole.images, whole.request(ask, evaluation)),
+                suspect=len(ask.members) == 1,
+            )
+            for ask in asks
+        ]
+
+    def _count(self, result: RewardResult) -> None:
+        applicable = int((result.states != State.NOT_APPLICABLE).sum())
+        self._meter.settled(self.crew.now_s, applicable, int((result.states == State.FAILED).sum()))
 
 
 @dataclass(frozen=True, eq=False)
 class _Call:
     """A call under way: identity is its key."""
 
-    images: Ref
-    request: ScoreRequest
-    earlier: RewardResult | None
-    """Cells of the tries before this one."""
-
-
-def _unscored(request: ScoreRequest, reason: str) -> RewardResult:
-    """Applicable cells failed for one reason, the others not applicable."""
-    states = np.where(request.applicable_N, State.FAILED, State.NOT_APPLICABLE).astype(np.uint8)
-    reasons = tuple(reason if applies else NOT_APPLICABLE_REASON for applies in request.applicable_N)
-    return RewardResult(np.full(len(states), np.nan, dtype=np.float32), states, reasons)
-
-
-def _merge(earlier: RewardResult | None, later: RewardResult) -> RewardResult:
-    """The earlier cells, and the later ones where the earlier failed."""
-    if earlier is None:
-        return later
-    failed_N = earlier.states == State.FAILED
-    reasons = zip(failed_N, earlier.reasons, later.reasons, strict=True)
-    return RewardResult(
-        np.where(failed_N, later.scores, earlier.scores),
-        np.where(failed_N, later.states, earlier.states),
-        tuple(new if failed else old for failed, old, new in reasons),
-    )
+    whole: Slice
+    ask: Ask
+    evaluation: bool

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.config import RoleConfig
+from actors.environments import environment_problems
 from actors.evaluation import heldout
 from actors.prompt_checks import bad_metadata, prompt_warnings, rewards_without_prompts
 from actors.prompts import Prompt, read_sources, shortages
@@ -63,7 +64,7 @@ class Asked:
 
 
 def check_files(config: RunConfig) -> PromptSets:
-    """Reads the prompts, looks at the models' folders, and for the packages of the harmonizer's method.
+    """Reads the prompts, looks at the models' folders and the pools' Pythons, and for the harmonizer's packages.
 
     Raises:
         PreflightError: every problem of these, a line each.
@@ -79,7 +80,7 @@ def check_files(config: RunConfig) -> PromptSets:
         problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "training"))
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, evaluated, "held-out"))
-    problems += models_problems(config)
+    problems += start_problems(config)
     problems += coded("harmonizer.package", method_problems(config.harmonizer))
     if problems:
         raise PreflightError(problems)
@@ -100,11 +101,12 @@ def method_problems(config: HarmonizerConfig) -> list[str]:
     return []
 
 
-def models_problems(config: RunConfig) -> list[Problem]:
-    """What a look at the base model and at the scorers' checkpoints shows, before anything is started."""
+def start_problems(config: RunConfig) -> list[Problem]:
+    """What would keep actors from starting, as far as a look at models' folders and pools' Pythons shows."""
     return [
         *coded("model.files", model_problems(config.policy.base)),
         *coded("rewards.files", scorer_problems(config)),
+        *coded("rewards.environment", environment_problems(config)),
     ]
 
 

@@ -2,11 +2,12 @@
 
 import os
 import resource
+import shlex
 import sys
 import time
 from typing import Any
 
-from actors.config import RoleConfig
+from actors.config import PoolConfig, RoleConfig, RuntimeEnvConfig
 from actors.results import ActorVitals
 
 INLINE_BYTES = 1024
@@ -26,8 +27,19 @@ def actor_options(config: RoleConfig, name: str, namespace: str) -> dict[str, An
         # The controller replaces what is lost, with the state that belongs into it; Ray would restart it empty.
         "max_restarts": 0,
         "max_task_retries": 0,
-        "runtime_env": {"env_vars": _environment(config.threads)},
+        "runtime_env": _runtime_env(config),
     }
+
+
+def _runtime_env(config: RoleConfig) -> dict[str, Any]:
+    own = config.runtime_env if isinstance(config, PoolConfig) else RuntimeEnvConfig()
+    environment: dict[str, Any] = {"env_vars": {**_environment(config.threads), **own.env_vars}}
+    if own.py_executable:
+        # Ray puts it into a shell's command line as it is.
+        environment["py_executable"] = shlex.quote(own.py_executable)
+    if own.pip:
+        environment["pip"] = list(own.pip)
+    return environment
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -11,7 +11,7 @@ TICK_S = 0.2
 
 
 class Party(Protocol):
-    """Whoever has calls under way: a crew or an ensemble."""
+    """Whoever has calls under way (a crew, an ensemble), or only looks at the clock (the pools' control)."""
 
     role: str
 
@@ -22,7 +22,7 @@ class Party(Protocol):
         """Takes a finished call; returns what this settles."""
 
     def expire(self) -> list[Outcome]:
-        """Deals with time limits; returns what this settles."""
+        """Does what is due by the clock, time limits above all; returns what this settles."""
 
 
 def pump(

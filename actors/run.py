@@ -12,11 +12,13 @@ from actors.keeper import Keeper, ResumePoint
 from actors.ledger import Ledger
 from actors.lock import RunLock
 from actors.metrics import MetricsLog
+from actors.pool_control import PoolControl
 from actors.preflight import PromptSets
 from actors.prompts import PromptSampler
 from actors.remote import Remote
 from actors.results import Listener
 from actors.run_config import RunConfig
+from actors.scaling import Requests, Resized
 from actors.stop import StopRequest
 from actors.team import Spawn, Team
 from actors.weight_sync import WeightSync
@@ -76,6 +78,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     """
     config, began_s = order.config, time.monotonic()
     _take_run_dir(order, until)
+    requests = Requests(order.run_dir)
     prompts = preflight.check_files(config)
     for warning in prompts.warnings:
         order.listener.on_warning(warning.text)
@@ -95,6 +98,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     until.callback(team.close)
     sync = _start(order, team, point, stop)
     run = Run(order, team, prompts, sampler, sync, keeper, ledger, metrics, stop, began_s=began_s)
+    _control_pools(run, requests, until)
     run.harmonizer_state = team.harmonizer_state(stop.check)
     run.ema_alpha = _ema_alpha(config, point)
     if point is not None:
@@ -127,6 +131,17 @@ def _start(order: Order, team: Team, point: ResumePoint | None, stop: StopReques
     sync = WeightSync(team, team.learner.ready[0])
     sync.push_old(stop.check)
     return sync
+
+
+def _control_pools(run: Run, requests: Requests, until: ExitStack) -> None:
+    """From here on pools can be resized and tell how they are doing."""
+
+    def on_resized(change: Resized, why: str) -> None:
+        run.metrics.resized(change, why, run.done, run.elapsed_s)
+
+    control = PoolControl(run.order.run_dir, requests, run.team.remote, run.team.pools, on_resized)
+    run.team.attend(control)
+    until.callback(control.write)
 
 
 def _ema_alpha(config: RunConfig, point: ResumePoint | None) -> dict[str, float]:

@@ -21,6 +21,8 @@ from rewards.config import RewardConfig
 
 PARTS_ONLY = "parts_only"
 """Key of pydantic's validation context: when true, only the sections are checked, each by itself."""
+TASKS_AHEAD, MIN_UNSCORED = 4, 512
+"""How far rollouts run ahead of scorers where the recipe is silent: tasks for each actor, and images at least."""
 
 
 class RunConfig(BaseModel):
@@ -130,6 +132,13 @@ class RunConfig(BaseModel):
     def reward_names(self) -> tuple[str, ...]:
         """[K] in the order of every K axis."""
         return tuple(self.rewards)
+
+    @property
+    def max_unscored(self) -> int:
+        """Bound on images that are not yet scored; see ActorsConfig."""
+        task = max(self.prompts.chunk_size or self.prompts.group_size, self.eval.batch_size)
+        ahead = TASKS_AHEAD * self.actors.rollout.replicas * task
+        return self.actors.max_unscored or max(MIN_UNSCORED, ahead)
 
     def pool(self, reward: str) -> PoolConfig:
         """The pool of one reward, defaults where the recipe is silent."""

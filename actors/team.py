@@ -72,7 +72,9 @@ class Team:
 
     def __init__(self, config: RunConfig, remote: Remote, spawn: Spawn, warn: Callable[[str], None]) -> None:
         self.remote = remote
+        self.max_unscored = config.max_unscored
         self._config, self._spawn, self._warn = config, spawn, warn
+        self._attendants: list[Party] = []
         self.rollouts = self._crew(
             "rollout",
             config.actors.rollout,
@@ -111,8 +113,7 @@ class Team:
             spec = ScorerSpec(name, reward, role, config, self._config.policy.resolution)
             return self._spawn(ScorerActor, role, name, (spec,))
 
-        # A call that dies or hangs is tried again here; one that fails with a reason, in RewardPool.
-        crew = self._crew(f"reward.{reward}", role, spawn, call_timeout_s=role.timeout_s, retries=role.retries)
+        crew = self._crew(f"reward.{reward}", role, spawn, call_timeout_s=role.timeout_s, retries=0)
         return RewardPool(reward, config, role, crew)
 
     def _spawn_learner(self) -> None:
@@ -147,8 +148,12 @@ class Team:
 
     @property
     def parties(self) -> tuple[Party, ...]:
-        """Everybody who may have calls under way."""
-        return (*self.crews, self.learner.ensemble)
+        """Everybody whom a wait moves on."""
+        return (*self.crews, self.learner.ensemble, *self._attendants)
+
+    def attend(self, party: Party) -> None:
+        """Has one more moved on by every wait from now on."""
+        self._attendants.append(party)
 
     def start(self, check: Callable[[], None], progress: Callable[[str], None], with_learner: bool = True) -> None:
         """Creates every actor and waits until all are up.

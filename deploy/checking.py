@@ -14,7 +14,8 @@ from deploy.files import to_json
 from deploy.recipe import Examined, examine
 from learner.errors import Problem, UserError
 
-BROKEN_FILES = ("model.files", "rewards.files")
+NOT_STARTED_WITH = ("model.files", "rewards.files", "rewards.environment")
+"""What is known to be broken would only be told again, less clearly, by every actor that meets it."""
 
 
 def check_recipe(path: Path, sets: Sequence[str], address: str | None, as_json: bool) -> int:
@@ -67,8 +68,7 @@ def look(config: RunConfig, address: str | None, found: Found, examined: Examine
     def cluster() -> None:
         with connected(config, address):
             fits = found.collect(lambda: check_cluster(config), "cluster.resources")
-            # A model that is known to be broken would only be told again, by every actor that loads it.
-            broken = examined.recipe is None or any(problem.code in BROKEN_FILES for problem in found.problems)
+            broken = examined.recipe is None or any(problem.code in NOT_STARTED_WITH for problem in found.problems)
             if fits and not broken:
                 _start(config, found)
 

@@ -10,6 +10,7 @@ from deploy.commands.check import check
 from deploy.commands.data import data
 from deploy.commands.evaluate import evaluate
 from deploy.commands.generate import generate
+from deploy.commands.scale import scale
 from deploy.commands.serve_reward import serve_reward
 from deploy.commands.status import status
 from deploy.commands.train import train
@@ -30,6 +31,7 @@ app.command()(data)
 app.command(name="eval")(evaluate)
 app.command()(generate)
 app.command()(status)
+app.command()(scale)
 app.command(name="serve-reward")(serve_reward)
 
 # click itself, or the copy of it that newer typer versions carry.

@@ -110,13 +110,13 @@ def _other_prompts(config: RunConfig, path: Path, source: str | None) -> tuple[P
 def run_evaluation(subject: Subject, address: str | None) -> tuple[EvaluationResult, EvaluationResult]:
     """Both evaluations, base first, on Ray."""
     from actors.local_ray import connected, new_identity
-    from actors.preflight import check_cluster, models_problems
+    from actors.preflight import check_cluster, start_problems
     from actors.remote import RayRemote
     from actors.team import Team, ray_spawn
     from deploy.progress.console import stage_printer
 
     config, say = subject.config, stage_printer()
-    problems = models_problems(config)
+    problems = start_problems(config)
     if problems:
         raise ProblemsError(problems)
     with connected(config, address):

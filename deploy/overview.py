@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actors.lock import owner_of
+from actors.pool_stats import PoolState, read_pools
 from deploy import strict_yaml
 from deploy.errors import loading, one_line
 from deploy.files import to_json
@@ -49,6 +50,8 @@ class RunState:
     done: int = 0
     iterations: int = 0
     rewards: Mapping[str, RewardState] = field(default_factory=dict)
+    pools: Mapping[str, PoolState] = field(default_factory=dict)
+    """By reward, as the run wrote them last; empty before its actors are up."""
     last_checkpoint: str | None = None
     images_per_s: float | None = None
     seconds_since_event: float | None = None
@@ -150,6 +153,7 @@ def _read(run_dir: RunDir, config: Mapping[str, Any], iterations: int, names: Se
         done=done,
         iterations=iterations,
         rewards={name: _reward(name, trained, events) for name in names},
+        pools=read_pools(run_dir.path),
         last_checkpoint=_last_checkpoint(run_dir.checkpoints),
         images_per_s=trained[-1].get("images_per_s") if trained else None,
         seconds_since_event=time.time() - events[-1]["time"] if events and "time" in events[-1] else None,
@@ -214,7 +218,13 @@ def _shown(run: RunState) -> RenderableType:
         (f"\n  {run.path}", "dim"),
         (f"\n  last checkpoint {Path(run.last_checkpoint).name}" if run.last_checkpoint else "", "dim"),
     )
-    return Group(head, _rewards(run.rewards), "") if run.rewards else head
+    parts: list[RenderableType] = [head]
+    if run.rewards:
+        parts += [_rewards(run.rewards), ""]
+    # Of a run that is over nobody waits in a queue.
+    if run.pools and run.state in ("running", "unknown"):
+        parts += [_pools(run.pools), ""]
+    return Group(*parts)
 
 
 def _rewards(rewards: Mapping[str, RewardState]) -> Table:
@@ -225,6 +235,18 @@ def _rewards(rewards: Mapping[str, RewardState]) -> Table:
         change = None if r.start is None or r.now is None else r.now - r.start
         values = [_known(r.start), _known(r.now), _known(change, sign=True), _known(r.heldout_before)]
         table.add_row(name, *values, _known(r.heldout_last), _known(r.alpha))
+    return table
+
+
+def _pools(pools: Mapping[str, PoolState]) -> Table:
+    # Narrower than the table of rewards: nine columns should fit on eighty characters.
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for title in ("pool", "replicas", "queue", "running", "images/s", "failed", "lost", "p50 s", "p95 s"):
+        table.add_column(title, justify="left" if title == "pool" else "right")
+    for name, p in pools.items():
+        replicas = f"{p.replicas}" if p.replicas == p.wanted else f"{p.replicas} of {p.wanted}"
+        counts = [f"{p.queue}", f"{p.running}", number(p.images_per_s, 1), f"{p.failed}/{p.images}", f"{p.lost}"]
+        table.add_row(name, replicas, *counts, _known(p.p50_s), _known(p.p95_s))
     return table
 
 

@@ -37,6 +37,7 @@ PATH_FIELDS = (
     PathField(("prompts", "sources", "*", "heldout")),
     *(PathField(("rewards", "*", "args", name), hub=True) for name in ("checkpoint", "processor", "tokenizer", "head")),
     *(PathField(("rewards", "*", "args", part, "checkpoint"), hub=True) for part in ("detector_args", "colors_args")),
+    PathField(("actors", "pools", "*", "runtime_env", "py_executable")),
 )
 # What a user's own scorer or detector calls a path we cannot know, but ./x and ../x can be nothing else.
 _DOTTED_ONLY = ("rewards", "*", "args")

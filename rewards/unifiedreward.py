@@ -136,7 +136,7 @@ def content_of(body: bytes) -> str:
     """
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise CallError(f"the answer is no chat completion ({error!r}): {excerpt(body)}") from error
     if not isinstance(content, str):
         raise CallError(f"the chat completion has no text: {excerpt(body)}")

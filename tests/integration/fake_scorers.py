@@ -4,6 +4,7 @@ Each appends a line to `$MARBLE_TEST_LOADS` when it is built, so that loads can 
 """
 
 import hashlib
+import importlib
 import os
 import time
 from collections.abc import Sequence
@@ -106,6 +107,16 @@ class HangsOnce(Channel):
             self._marker.write_text("hung")
             time.sleep(3600)
         return super().__call__(images_NHWC, prompts, metadata)
+
+
+class PackageVersion:
+    """The major version of a package of its own, which its environment brings."""
+
+    def __init__(self, package: str) -> None:
+        self._score = float(importlib.import_module(package).VERSION.split(".")[0])
+
+    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
+        return from_scores([self._score] * len(prompts))
 
 
 def _count_load(loads: str | None) -> None:

@@ -251,3 +251,34 @@ def test_a_stopped_run_is_resumed(place: Path, number: signal.Signals, code: int
     metrics = (place / f"runs/stopped-{code}" / "metrics.jsonl").read_text().splitlines()
     iterations = [json.loads(line)["done"] for line in metrics if '"event": "iteration"' in line]
     assert iterations == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+def test_a_pool_is_resized_while_its_run_trains(place: Path) -> None:
+    """The answer comes while iterations go on; status shows the replicas; bad input is one line and exit code 2."""
+    args = ("train", "recipe.yaml", "--set", "run.iterations=400", "--run-dir", "runs/scaled")
+    process = subprocess.Popen(
+        command(*args), cwd=place, env=environment(place), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        assert any("iteration 2/400" in line for line in process.stdout)
+        wrong = marble(place, "scale", "scaled", "reward.rde=2")
+        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+        assert "did you mean red?" in wrong.stderr
+        done = marble(place, "scale", "scaled", "reward.red=2")
+        assert (done.returncode, done.stdout) == (0, "reward.red: 1 -> 2 replicas\n"), done.stderr
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while (pools := json.loads(marble(place, "status", "scaled", "--json").stdout)[0]["pools"])["red"][
+            "replicas"
+        ] < 2:
+            assert time.monotonic() < deadline_s
+        assert (pools["red"]["wanted"], pools["blue"]["replicas"]) == (2, 1)
+        assert marble(place, "scale", "scaled", "reward.red=1").returncode == 0
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, err
+    events = [json.loads(line) for line in (place / "runs/scaled/metrics.jsonl").read_text().splitlines()]
+    assert [(e["before"], e["after"]) for e in events if e["event"] == "resized"] == [(1, 2), (2, 1)]
+    wait_for_no_orphans(place)

@@ -16,6 +16,14 @@ from learner.errors import UserError
 Fault = Literal["die", "hang"] | Exception
 
 
+class ProcessExit(BaseException):
+    """Raised by an actor's own code: its process is gone."""
+
+
+class ProcessHang(BaseException):
+    """Raised by an actor's own code: the call never ends."""
+
+
 @dataclass(eq=False)
 class Handle:
     """An actor."""
@@ -59,15 +67,19 @@ class LocalRef:
 class InProcess:
     """actors.remote.Remote without processes."""
 
-    def __init__(self, order: int | None = None) -> None:
-        """`order` shuffles in which order waiting calls run, as several machines would."""
+    def __init__(self, order: int | None = None, call_s: float = 0.0) -> None:
+        """
+        Args:
+            order: shuffles in which order waiting calls run, as several machines would.
+            call_s: what a call takes by the clock.
+        """
         self.bytes_moved = 0
         self.handles: list[Handle] = []
         self.log: list[tuple[str, str]] = []
         """(actor, method) of every call that ran."""
         self.faults: dict[tuple[str, str], list[Fault | None]] = {}
         """(actor, method) -> what happens to its next calls; None is nothing."""
-        self._now_s = 0.0
+        self._now_s, self._call_s = 0.0, call_s
         self._num_calls = 0
         self._random = None if order is None else random.Random(order)
 
@@ -149,6 +161,7 @@ class InProcess:
             call.hangs = True
             return
         call.handle.calls.pop(0)
+        self._now_s += self._call_s
         self.log.append((call.handle.name, call.method))
         if fault == "die":
             call.handle.alive = False
@@ -157,6 +170,11 @@ class InProcess:
             if isinstance(fault, Exception):
                 raise fault
             values = getattr(call.handle.instance, call.method)(*map(self._resolved, call.args))
+        except ProcessExit:
+            call.handle.alive = False
+        except ProcessHang:
+            call.hangs = True
+            call.handle.calls.insert(0, call)
         except Exception as error:  # noqa: BLE001 - whatever an actor raises travels to its caller
             failed = CallFailedError(one_line(error), isinstance(error, UserError))
             failed.__cause__ = error

@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 
 from rewards.contract import Metadata, RewardResult
 from rewards.results import Cell, collect
+from tests.unit.actors.in_process import ProcessExit, ProcessHang
 
 
 class Scripted:
-    """First pixel of each image as its score; fails prompts with `bad` as often as it was told to."""
+    """First pixel of each image as its score; fails prompts with `bad` as often as it was told to.
+
+    A prompt with `raise`, `exit` or `hang` in its batch ends the whole call that way, every time.
+    """
 
     calls: ClassVar[list[tuple[list[str], int]]] = []
     """(prompts, images) of every call."""
@@ -24,6 +28,12 @@ class Scripted:
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:
         type(self).calls.append((list(prompts), len(images_NHWC)))
+        if any("exit" in prompt for prompt in prompts):
+            raise ProcessExit
+        if any("hang" in prompt for prompt in prompts):
+            raise ProcessHang
+        if any("raise" in prompt for prompt in prompts):
+            raise RuntimeError("cannot see it")
         fails = type(self).failures_left > 0
         if fails and any("bad" in prompt for prompt in prompts):
             type(self).failures_left -= 1

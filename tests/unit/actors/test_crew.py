@@ -208,3 +208,105 @@ def test_answers_come_back_by_key_whatever_the_order_of_arrival() -> None:
         texts = [stage.remote.get(outcomes[i].refs[0], 1.0).split()[0] for i in range(12)]
         values.append(texts)
     assert values == [[str(i) for i in range(12)]] * 4
+
+
+# -- resizing ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_crew_grows_while_it_works_and_the_new_replicas_take_their_share() -> None:
+    stage = Stage(size=1).up()
+    for number in range(8):
+        stage.crew.submit(Work(number, "work", (number,), 2))
+    stage.crew.resize(3)
+    assert (stage.crew.size, stage.crew.num_up) == (3, 1), "the new ones still load"
+    assert sorted(stage.work(8)) == list(range(9))
+    assert stage.starts() == ["worker-0", "worker-1", "worker-2"], "nobody is loaded anew"
+    ran = [name for name, method in stage.remote.log if method == "work"]
+    assert set(ran) == {"worker-0", "worker-1", "worker-2"}
+
+
+def test_new_replicas_do_all_standing_calls_before_they_work() -> None:
+    stage = Stage(size=1).up()
+    seen: list[str] = []
+    stage.crew.broadcast("adapter", Standing("tell", ("adapter 7",), seen.append))
+    stage.settle()
+    stage.crew.resize(2)
+    stage.settle()
+    outcomes = stage.work(0, 1)
+    assert [outcome.value for outcome in outcomes.values()] == [["adapter 7"]] * 2
+    assert seen == ["adapter 7"] * 2
+
+
+def test_a_busy_replica_finishes_its_call_before_it_leaves() -> None:
+    stage = Stage(size=3).up()
+    for number in range(6):
+        stage.crew.submit(Work(number, "work", (number,), 2))
+    stage.crew.resize(1)
+    assert len(stage.remote.alive()) == 3
+    assert stage.crew.size == 1
+    outcomes = stage.work()
+    assert sorted(outcomes) == list(range(6))
+    ran = [name for name, method in stage.remote.log if method == "work"]
+    assert (ran.count("worker-1"), ran.count("worker-2")) == (1, 1), "only what they had"
+    assert stage.remote.alive() == ["worker-0"]
+    assert list(stage.crew.vitals) == ["worker-0"]
+    assert stage.warnings == []
+
+
+def test_who_loads_leaves_first_then_who_is_idle_and_leaving_ones_are_called_back() -> None:
+    stage = Stage(size=2).up()
+    stage.crew.submit(Work(0, "work", (0,), 2))
+    stage.crew.resize(3)
+    stage.crew.resize(2)
+    assert stage.remote.alive() == ["worker-0", "worker-1"], "the one that was still loading"
+    stage.crew.resize(1)
+    assert stage.remote.alive() == ["worker-0"], "the idle one"
+    stage.crew.submit(Work(1, "work", (1,), 2))
+    stage.crew.resize(2)
+    stage.crew.resize(1)
+    assert stage.crew.size == 1
+    stage.crew.resize(2)
+    assert sorted(stage.work()) == [0, 1]
+    assert stage.crew.size == 2
+
+
+def test_a_replica_that_is_lost_while_it_leaves_is_not_replaced_and_its_work_is_done_elsewhere() -> None:
+    stage = Stage(size=2).up()
+    stage.remote.faults["worker-1", "work"] = ["die"]
+    for number in range(2):
+        stage.crew.submit(Work(number, "work", (number,), 2))
+    stage.crew.resize(1)
+    outcomes = stage.work()
+    assert not any(outcome.error for outcome in outcomes.values())
+    assert stage.remote.alive() == ["worker-0"]
+
+
+@pytest.mark.parametrize("fault", ["die", "hang", MemoryError("no room")])
+def test_an_added_replica_that_does_not_start_leaves_the_others_at_work(fault: Any) -> None:
+    """The run goes on, whatever it is: growing was a wish."""
+    stage = Stage(size=1).up()
+    for generation in ("", ".1", ".2", ".3"):
+        stage.remote.faults[f"worker-1{generation}", "start"] = [fault]
+    stage.crew.resize(2)
+    stage.settle()
+    assert (stage.crew.size, stage.crew.failed_starts) == (1, 1)
+    assert stage.warnings[-1].endswith("worker goes on with 1 replicas")
+    assert stage.remote.alive() == ["worker-0"]
+    assert sorted(stage.work(0, 1)) == [0, 1]
+
+
+def test_urgent_work_goes_first_in_its_own_order() -> None:
+    stage = Stage(size=1).up()
+    stage.crew.submit(*(Work(number, "work", (number,), 2) for number in range(3)))
+    stage.crew.submit(*(Work(number, "work", (number,), 2) for number in (7, 8)), first=True)
+    assert list(stage.work()) == [0, 7, 8, 1, 2], "the first one was under way"
+
+
+def test_losses_to_suspect_work_do_not_count_against_the_place() -> None:
+    stage = Stage(size=1, retries=0).up()
+    for generation in range(6):
+        stage.remote.faults["worker-0" + (f".{generation}" if generation else ""), "work"] = ["die"]
+    stage.crew.submit(*(Work(number, "work", (number,), 2, suspect=True) for number in range(7)))
+    outcomes = stage.work()
+    assert [bool(outcome.error) for outcome in outcomes.values()] == [True] * 6 + [False]
+    assert stage.crew.losses == 6

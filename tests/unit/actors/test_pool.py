@@ -8,9 +8,10 @@ import pytest
 
 from actors.config import PoolConfig
 from actors.crew import Crew, Outcome
-from actors.pool import Cells, RewardPool, ScorerActor, ScorerSpec, with_threads
+from actors.pool import RewardPool, ScorerActor, ScorerSpec, with_threads
 from actors.prompts import Prompt
 from actors.pump import no_outcome, pump
+from actors.slices import Cells
 from rewards.config import RewardConfig
 from rewards.contract import RewardResult, State
 from tests.unit.actors.in_process import Handle, InProcess
@@ -34,7 +35,7 @@ class Stage:
             size=self.role.replicas,
             call_timeout_s=self.role.timeout_s,
             start_timeout_s=60.0,
-            retries=self.role.retries,
+            retries=0,
             warn=lambda text: None,
         )
         self.pool = RewardPool("ink", self.config, self.role, crew)
@@ -115,15 +116,44 @@ def test_a_cell_that_fails_once_is_scored_by_the_next_try() -> None:
     assert result.reasons == ("", "")
 
 
+@pytest.mark.parametrize("fault", ["exit", "hang"])
+def test_row_14_a_sample_that_ends_or_hangs_its_process_fails_alone_with_replica_and_reason(fault: str) -> None:
+    stage = Stage(retries=1, timeout_s=5.0)
+    result = stage.score(prompts_of("a", fault, "c", "d"))
+    assert result.states.tolist() == [SCORED, FAILED, SCORED, SCORED]
+    assert result.scores[[0, 2, 3]].tolist() == [0.0, 2.0, 3.0]
+    assert result.reasons[1].startswith("ink: reward.ink-")
+    assert "died" in result.reasons[1] or "no answer within 5 s" in result.reasons[1]
+    assert stage.pool.crew.losses == 2, "once in its batch, once alone"
+    assert Scripted.calls[-1] == (["a", "a", "c", "d"], 4), "the others once more, in a batch of the same shape"
+    assert stage.score(prompts_of("a", "b"), task=1).states.tolist() == [SCORED] * 2
+
+
 @pytest.mark.parametrize("fault", ["die", "hang"])
-def test_row_14_cells_of_a_call_that_never_ends_fail_with_replica_and_reason(fault: Any) -> None:
+def test_row_14_a_process_killed_from_outside_costs_no_cell(fault: Any) -> None:
     stage = Stage(replicas=1, retries=0, timeout_s=5.0)
     stage.remote.faults["reward.ink-0", "score"] = [fault]
-    result = stage.score(prompts_of("a", "b"))
-    assert result.states.tolist() == [FAILED] * 2
-    assert "reward.ink-0" in result.reasons[0]
-    assert result.reasons[0].startswith("ink: ")
-    assert stage.score(prompts_of("a", "b"), task=1).states.tolist() == [SCORED] * 2
+    assert stage.score(prompts_of("a", "b")).scores.tolist() == [0.0, 1.0]
+    assert stage.remote.alive() == ["reward.ink-0.1"]
+
+
+def test_many_culprits_in_a_row_do_not_make_the_place_look_broken() -> None:
+    """Four losses in a row without one finished call would stop the run, were they not the samples' own."""
+    stage = Stage(replicas=1, retries=2, batch_size=8)
+    result = stage.score(prompts_of(*["exit"] * 6, "g", "h"))
+    assert result.states.tolist() == [FAILED] * 6 + [SCORED] * 2
+    assert stage.pool.crew.losses == 1 + 2 * 6
+
+
+def test_the_search_for_a_sample_that_raises_is_logarithmic() -> None:
+    stage = Stage(replicas=1, retries=2, batch_size=64)
+    texts = [str(i) for i in range(64)]
+    texts[37] = "raise"
+    result = stage.score(prompts_of(*texts))
+    assert [i for i in range(64) if result.states[i] == FAILED] == [37]
+    # The whole, two halves at each of six levels, the whole with a stand-in, and two further tries of one sample.
+    assert len(Scripted.calls) == 1 + 2 * 6 + 1 + 2
+    assert stage.pool.crew.losses == 0
 
 
 def test_a_try_that_dies_leaves_the_cells_of_the_earlier_try() -> None:
@@ -135,6 +165,29 @@ def test_a_try_that_dies_leaves_the_cells_of_the_earlier_try() -> None:
     assert result.states.tolist() == [SCORED, FAILED]
     assert result.scores[0] == 0.0
     assert "died" in result.reasons[1]
+
+
+def test_a_pool_says_how_it_is_doing() -> None:
+    stage = Stage(RewardConfig(scorer="tests.unit.actors.stand_in_scorer:Scripted", when="quoted"), retries=0)
+    stage.score(prompts_of('a "X"', 'bad "Y"', "plain", 'exit "Z"'))
+    state = stage.pool.state()
+    assert (state.replicas, state.wanted, state.queue, state.running) == (2, 2, 0, 0)
+    assert (state.images, state.failed, state.lost) == (3, 1, 2)
+    assert state.p50_s == state.p95_s == 0.0, "on a clock that stands still"
+
+
+def test_resizing_under_load_loses_and_doubles_no_sample_and_changes_no_score() -> None:
+    stages = [Stage(replicas=1, batch_size=2) for _ in range(2)]
+    stages[1].pool.crew.resize(4)
+    results = []
+    for stage in stages:
+        parts: list[RewardResult] = []
+        for task in range(6):
+            parts.append(stage.score(prompts_of(*map(str, range(9))), task=task))
+            stage.pool.crew.resize((1, 3, 2, 4, 1, 2)[task] if stage is stages[1] else 1)
+        results.append([part.scores.tolist() for part in parts])
+    assert results[0] == results[1] == [list(range(9))] * 6
+    assert stages[1].remote.alive() == ["reward.ink-0", "reward.ink-8"]
 
 
 def test_a_pool_asks_for_its_threads_where_the_scorer_runs_sessions_of_its_own() -> None:

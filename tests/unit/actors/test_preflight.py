@@ -15,6 +15,7 @@ from actors.preflight import (
     model_problems,
     placement_problems,
     scorer_problems,
+    start_problems,
 )
 from actors.run_config import RunConfig
 from rewards.scorer_args import IMAGEREWARD_FILES
@@ -200,6 +201,21 @@ def test_checkpoints_of_every_format_are_looked_at(tmp_path: Path) -> None:
         *(f"rewards.objects.args.detector_args.checkpoint: {empty}: {lack}" for lack in lacks),
         *(f"rewards.objects.args.colors_args.checkpoint: {empty}: {lack}" for lack in lacks),
     ]
+
+
+def test_each_kind_of_broken_start_has_its_code(tmp_path: Path) -> None:
+    """Row 29: a pool's Python is looked at with the models, before Ray is started."""
+    (tmp_path / "clip").mkdir()
+    config = recipe(
+        policy={"base": str(tmp_path / "gone")},
+        rewards={"align": {"scorer": "clipscore", "args": {"checkpoint": str(tmp_path / "clip")}}},
+        actors={"pools": {"align": {"runtime_env": {"py_executable": str(tmp_path / "python")}}}},
+    )
+    found = start_problems(config)
+    assert [problem.code for problem in found] == ["model.files", *["rewards.files"] * 2, "rewards.environment"]
+    with pytest.raises(PreflightError) as caught:
+        check_files(config)
+    assert set(found) <= set(caught.value.problems)
 
 
 GIB = 2.0**30

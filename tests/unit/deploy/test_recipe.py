@@ -149,6 +149,19 @@ REFUSED = {
     "actors.learner.replicas=3": ("4 groups x 2 images = 8 samples do not divide over 3 learner ranks",),
     "learner.timesteps=10": ("learner.timesteps is 10, but 10 sampling steps",),
     "actors.pools.algin.replicas=2": ("actors.pools names algin; rewards are align, geneval",),
+    "actors.pools={align: {min_replicas: 2}}": ("actors.pools.align: replicas 1 is below min_replicas 2",),
+    "actors.pools={align: {replicas: 5, max_replicas: 4}}": ("replicas 5 is above max_replicas 4",),
+    "actors.pools={align: {autoscale: {target_queue: 4}}}": ("actors.pools.align: autoscale needs max_replicas",),
+    "actors.pools={align: {max_replicas: 4, autoscale: {}}}": ("pools.align.autoscale.target_queue: is missing",),
+    "actors.pools={align: {max_replica: 4}}": ("the nearest valid key is actors.pools.align.max_replicas",),
+    "actors.pools={align: {runtime_env: {py_executable: ./none}}}": (
+        "actors.pools.align.runtime_env.py_executable: no such file",
+    ),
+    "actors.pools={align: {runtime_env: {py_executable: /bin/sh, pip: [x]}}}": (
+        "actors.pools.align.runtime_env: py_executable and pip exclude each other",
+    ),
+    "actors.pools={align: {runtime_env: {pip: x}}}": ("pools.align.runtime_env.pip: ", 'got "x"'),
+    "actors.max_unscored=0": ("actors.max_unscored: should be greater than or equal to 1, got 0",),
     "checkpoint.keep_best=2": ("checkpoint.keep_best needs eval.every > 0",),
     "sampling.guidance_scale=4.5": ("guidance_scale is 4.5", "allow_guidance"),
     "policy.base=/no/model": ("policy.base: no such file or folder, got '/no/model'",),
@@ -393,6 +406,6 @@ def test_every_path_field_is_a_field() -> None:
     reward_with = {"tokenizer": "imagereward", "head": "aesthetic", "detector_args": "photos", "colors_args": "photos"}
     for field in PATH_FIELDS:
         reward = next((name for part, name in reward_with.items() if part in field.pattern), "pickscore")
-        names = {"prompts": "ocr", "rewards": reward}
+        names = {"prompts": "ocr", "rewards": reward, "actors": "ocr"}
         path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
         assert schema.annotations_at(Config, path, data), path

@@ -51,6 +51,7 @@ def clone(tmp_path: Path) -> Path:
         "cache/hub/model.bin",
         "tinyworld/work/vae.pt",
         ".venv/bin/python",
+        ".reward-envs/paddleocr/bin/python",
         ".git/objects/ab/cd",
         "deploy/__pycache__/cli.pyc",
         ".mypy_cache/x.db",
@@ -81,7 +82,7 @@ def test_the_clone_is_small_enough_for_ray() -> None:
     assert "deploy/cli.py" in files
     assert "deploy/recipes/tiny.yaml" in files
     assert sum(files.values()) < MAX_SHIPPED_MB * 2**20
-    strays = {Path(name).parts[0] for name in files} & {".git", ".venv", "runs", "cache"}
+    strays = {Path(name).parts[0] for name in files} & {".git", ".venv", ".reward-envs", "runs", "cache"}
     assert not strays
 
 
@@ -143,6 +144,6 @@ def test_the_cluster_file_has_no_hyper_parameters(cluster: dict[str, Any]) -> No
 
 
 def test_the_cluster_ships_no_runs_or_caches(cluster: dict[str, Any]) -> None:
-    assert {".git", ".venv", "runs", "cache"} <= set(cluster["rsync_exclude"])
+    assert {".git", ".venv", ".reward-envs", "runs", "cache"} <= set(cluster["rsync_exclude"])
     assert ".gitignore" in cluster["rsync_filter"]
     assert list(cluster["file_mounts"].values()) == ["."]

@@ -13,6 +13,7 @@ from deploy_helpers import Marble, edited, evaluation, iteration, problem
 
 from actors.lock import RunLock
 from actors.metrics import MetricsLog
+from actors.pool_stats import PoolState, write_pools
 from deploy.paths import ROOT
 from deploy.recipe import load_recipe, to_yaml
 from deploy.rundir import RunDir
@@ -181,6 +182,34 @@ def test_text_for_people(run: RunDir, marble: Marble) -> None:
     assert ran.code == 0
     for part in ("small", "stopped", "iteration 3/4", "last checkpoint 000002", "align", "0.650"):
         assert part in ran.out
+
+
+POOLS = {
+    "align": PoolState(3, 4, 7, 3, 640, 12.54, 5, 2, 0.0512, 0.0907),
+    "geneval": PoolState(1, 1, 0, 0, 0, 0.0, 0, 0, None, None),
+}
+
+
+def test_pools_of_a_running_run(run: RunDir, marble: Marble) -> None:
+    write_pools(run.path, POOLS)
+    lock = RunLock(run.path)
+    lock.acquire()
+    (state,) = status(marble, run.path)
+    assert state["pools"] == {name: vars(pool) for name, pool in POOLS.items()}
+    lines = marble("status", run.path).out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.strip().startswith("pool"))
+    assert [" ".join(line.split()) for line in lines[first : first + 3]] == [
+        "pool replicas queue running images/s failed lost p50 s p95 s",
+        "align 3 of 4 7 3 12.5 5/640 2 0.051 0.091",
+        "geneval 1 0 0 0.0 0/0 0 - -",
+    ]
+    lock.release()
+
+
+def test_a_stopped_runs_pools_are_data_only(run: RunDir, marble: Marble) -> None:
+    write_pools(run.path, POOLS)
+    assert "replicas" not in marble("status", run.path).out
+    assert set(status(marble, run.path)[0]["pools"]) == {"align", "geneval"}  # type: ignore[call-overload]
 
 
 def test_nothing_there(workdir: Path, marble: Marble) -> None:

@@ -202,6 +202,7 @@ def test_what_may_pass_is_asked_again(act: Act) -> None:
         (stub.reply('{"error": "overlong"}'), r"the answer is no chat completion \(KeyError\('choices'\)\).*overlong"),
         (stub.reply('{"choices": []}'), "the answer is no chat completion"),
         (stub.reply("[1]"), "the answer is no chat completion"),
+        (stub.reply("[" * 100_000), "the answer is no chat completion"),
         (completion(None), "the chat completion has no text"),
         (completion("It is a fine image."), "no 'Final Score:' with a number in the answer 'It is a fine image.'"),
     ],

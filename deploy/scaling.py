@@ -1,0 +1,71 @@
+"""What `marble scale` does: checks the request against the run's recipe, and hands it to the run."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.lock import owner_of
+from actors.run_config import RunConfig
+from actors.scaling import ask, check_size
+from deploy.errors import ProblemsError, loading, user_lines
+from deploy.files import to_json
+from deploy.rundir import RunDir, load_run, runs_root
+from learner.errors import UserError
+
+PATIENCE_S = 60.0
+"""For a run to take the request up; it looks twice a second, but not while its actors start."""
+_SIZE = re.compile(r"^reward\.([^=]+)=(\d+)$")
+
+
+def scale_run(run: Path, texts: Sequence[str], as_json: bool) -> None:
+    """Resize pools of a running run and print what changed.
+
+    Raises:
+        UserError: no such run, it is not running, a size is not allowed, or the run did not answer.
+    """
+    run_dir, recipe = load_run(run if run.exists() else runs_root() / run)
+    sizes = parse(texts, recipe.config)
+    _require_running(run_dir)
+    with loading(str(run_dir.path)):
+        resized = ask(run_dir.path, sizes, PATIENCE_S)
+    if as_json:
+        print(to_json([vars(change) for change in resized]))
+        return
+    for change in resized:
+        print(f"reward.{change.reward}: {change.before} -> {change.after} replicas")
+
+
+def parse(texts: Sequence[str], config: RunConfig) -> dict[str, int]:
+    """`reward.ocr=4` and the like, by reward.
+
+    Raises:
+        UserError: every one that is wrong, a line each.
+    """
+    sizes: dict[str, int] = {}
+    problems: list[str] = []
+    for text in texts:
+        match = _SIZE.match(text)
+        if match is None:
+            problems.append(f"{text}: wants reward.NAME=N, e.g. reward.{config.reward_names[0]}=4")
+            continue
+        name, size = match[1], int(match[2])
+        if name in sizes:
+            problems.append(f"{text}: reward.{name} is named twice")
+        sizes[name] = size
+        try:
+            check_size(name, size, {reward: config.pool(reward) for reward in config.reward_names})
+        except UserError as error:
+            problems += user_lines(error) or ()
+    if problems:
+        raise ProblemsError(problems)
+    return sizes
+
+
+def _require_running(run_dir: RunDir) -> None:
+    """
+    Raises:
+        UserError: nobody holds the run, or only a dead process does. One on another machine is given the chance.
+    """
+    owner = owner_of(run_dir.path)
+    if owner is None or owner.alive is False:
+        raise UserError(f"{run_dir.path} is not running; its recipe says with how many replicas it starts")

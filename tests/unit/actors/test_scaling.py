@@ -1,0 +1,112 @@
+"""Asking a running run for another size: answers, refusals, nobody there, two at once."""
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from actors.config import PoolConfig
+from actors.scaling import ANSWER, FOLDER, REQUEST, Requests, Resized, ask, check_size
+from learner.errors import UserError
+
+POOLS = {"ocr": PoolConfig(replicas=2, min_replicas=2, max_replicas=4), "geneval": PoolConfig()}
+
+
+class Server(threading.Thread):
+    """A controller that looks for requests until it is told to stop."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(daemon=True)
+        self.requests, self.over, self.sizes = Requests(run_dir), False, {"ocr": 2, "geneval": 1}
+
+    def run(self) -> None:
+        while not self.over:
+            self.requests.serve(self.apply)
+            time.sleep(0.01)
+
+    def apply(self, sizes: Mapping[str, int]) -> list[Resized]:
+        for name, size in sizes.items():
+            check_size(name, size, POOLS)
+        changes = [Resized(name, self.sizes[name], size) for name, size in sizes.items()]
+        self.sizes.update(sizes)
+        return changes
+
+    def __enter__(self) -> "Server":
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.over = True
+        self.join()
+
+
+def test_a_request_is_answered_with_what_changed_and_nothing_is_left(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        assert ask(tmp_path, {"ocr": 4, "geneval": 2}, 20) == [Resized("ocr", 2, 4), Resized("geneval", 1, 2)]
+        assert server.sizes == {"ocr": 4, "geneval": 2}
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_a_refusal_comes_back_as_the_runs_own_words_and_nothing_changed(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        with pytest.raises(UserError, match=r"reward\.ocr=5: actors\.pools\.ocr allows 2 to 4 replicas"):
+            ask(tmp_path, {"geneval": 3, "ocr": 5}, 20)
+        assert server.sizes == {"ocr": 2, "geneval": 1}
+
+
+def test_nobody_there_withdraws_the_request(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"did not take up the request within 0\.2 s; nothing was changed"):
+        ask(tmp_path, {"ocr": 3}, 0.2)
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
+def test_what_an_earlier_life_of_the_run_left_is_not_done(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / f"old{REQUEST}").write_text('{"sizes": {"ocr": 4}}')
+    done: list[Mapping[str, int]] = []
+    Requests(tmp_path).serve(lambda sizes: done.append(sizes) or [])
+    assert done == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"sizes": {"ocr": "many"}}', '{"sizes": 3}'])
+def test_a_file_that_is_no_request_is_refused_and_the_next_one_served(tmp_path: Path, text: str) -> None:
+    requests, done = Requests(tmp_path), list[Mapping[str, int]]()
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / f"a{REQUEST}").write_text(text)
+    requests.serve(lambda sizes: done.append(sizes) or [])
+    assert done == []
+    assert "is no request" in (tmp_path / FOLDER / f"a{ANSWER}").read_text()
+    (tmp_path / FOLDER / f"b{REQUEST}").write_text('{"sizes": {"ocr": 3}}')
+    requests.serve(lambda sizes: done.append(sizes) or [])
+    assert done == [{"ocr": 3}]
+
+
+def test_requests_of_several_people_are_all_served(tmp_path: Path) -> None:
+    answers: list[list[Resized]] = []
+    with Server(tmp_path) as server:
+        threads = [
+            threading.Thread(target=lambda size=size: answers.append(ask(tmp_path, {"geneval": size}, 20)))
+            for size in range(1, 6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(change.after for (change,) in answers) == [1, 2, 3, 4, 5]
+        assert server.sizes["geneval"] in range(1, 6)
+
+
+@pytest.mark.parametrize(
+    ("reward", "size", "said"),
+    [
+        ("ocrr", 3, "reward.ocrr: the run's rewards are ocr, geneval; did you mean ocr?"),
+        ("ocr", 1, "reward.ocr=1: actors.pools.ocr allows 2 to 4 replicas"),
+        ("geneval", 0, "reward.geneval=0: actors.pools.geneval allows 1 or more replicas"),
+    ],
+)
+def test_what_a_pool_does_not_allow_is_said_with_what_it_does(reward: str, size: int, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_size(reward, size, POOLS)
+    assert str(caught.value) == said
