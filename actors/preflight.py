@@ -76,10 +76,9 @@ def check_files(config: RunConfig) -> PromptSets:
         "prompts.metadata", [*bad_metadata(config, train, "train"), *bad_metadata(config, held, "heldout")]
     )
     if not problems:
-        evaluated = {name: prompts[: config.eval.prompts_per_source] for name, prompts in held.items()}
         problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
-        problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "training"))
-        problems += coded("rewards.no_prompts", rewards_without_prompts(config, evaluated, "held-out"))
+        problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "train"))
+        problems += coded("rewards.no_prompts", rewards_without_prompts(config, held, "heldout"))
     problems += start_problems(config)
     problems += coded("harmonizer.package", method_problems(config.harmonizer))
     if problems:

@@ -14,14 +14,19 @@ from rewards.registry import can_score, need_of
 Sources = Mapping[str, Sequence[Prompt]]
 """Prompts by source."""
 
+SPLITS: Mapping[Split, str] = {"train": "training", "heldout": "held-out"}
+"""In words."""
 
-def rewards_without_prompts(config: RunConfig, sources: Sources, kind: str) -> list[str]:
-    """One line for each reward that can score none of these prompts."""
+
+def rewards_without_prompts(config: RunConfig, sources: Sources, split: Split) -> list[str]:
+    """One line for each reward that can score none of a split's prompts; of the held-out ones those that are drawn."""
+    count = config.eval.prompts_per_source if split == "heldout" else None
+    drawn = {source: prompts[:count] for source, prompts in sources.items()}
     return [
-        f"rewards.{name} applies to none of the {kind} prompts "
+        f"rewards.{name} applies to none of the {SPLITS[split]} prompts "
         f"(applies: {', '.join(reward.applies or sources)}; when: {reward.when}{_need_told(reward)})"
         for name, reward in config.rewards.items()
-        if not any(scored_by(reward, prompts) for prompts in sources.values())
+        if not any(scored_by(reward, prompts) for prompts in drawn.values())
     ]
 
 
@@ -57,7 +62,7 @@ def bad_metadata(config: RunConfig, sources: Sources, split: Split) -> list[str]
 def prompt_warnings(config: RunConfig, train: Sources, held: Sources) -> tuple[Problem, ...]:
     """What is odd about prompts that can all be used."""
     counter = text_length.counter_of(config.policy.base)
-    splits = {"training": train, "held-out": held}
+    splits = {SPLITS["train"]: train, SPLITS["heldout"]: held}
     long = text_length.too_long(counter, splits)
     missed = [line for kind, sources in splits.items() for line in unscored(config, sources, kind)]
     return (

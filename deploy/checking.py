@@ -9,7 +9,7 @@ from typing import Any
 from actors.preflight import Asked, asked_by_role, check_cluster, check_files
 from actors.results import ActorVitals
 from actors.run_config import RunConfig
-from deploy.errors import EXIT_USER, problems_of
+from deploy.errors import EXIT_USER, problems_of, tell
 from deploy.files import to_json
 from deploy.recipe import Examined, examine
 from learner.errors import Problem, UserError
@@ -120,10 +120,7 @@ def _say(detail: str) -> None:
 
 
 def _tell(path: Path, found: Found, asked: Sequence[Asked], as_json: bool) -> None:
-    for problem in found.problems:
-        print(f"error: {problem.text}", file=sys.stderr)
-    for warning in found.warnings:
-        print(f"warning: {warning.text}", file=sys.stderr)
+    tell([problem.text for problem in found.problems], [warning.text for warning in found.warnings])
     if as_json:
         print(to_json(_data(path, found, asked)))
     elif not found.problems:

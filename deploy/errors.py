@@ -86,6 +86,12 @@ def report(error: BaseException) -> int:
     if lines is None:
         traceback.print_exception(error)
         return EXIT_BUG
-    for line in lines:
-        print(f"error: {line}", file=sys.stderr)
+    tell(lines)
     return EXIT_USER
+
+
+def tell(errors: Sequence[str], warnings: Sequence[str] = ()) -> None:
+    """Print what is wrong or odd, a line each."""
+    for kind, lines in (("error", errors), ("warning", warnings)):
+        for line in lines:
+            print(f"{kind}: {line}", file=sys.stderr)

@@ -1,22 +1,19 @@
 """What `marble data` shows: prompts per source and split, and how many of them each reward scores."""
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from actors.prompt_checks import bad_metadata, prompt_warnings, rewards_without_prompts, scored_by
+from actors.prompt_checks import SPLITS, bad_metadata, prompt_warnings, rewards_without_prompts, scored_by
 from actors.prompts import Prompt, Split, read_sources
 from actors.run_config import RunConfig
 from actors.text_length import TokenCounter, counter_of, num_longer
-from deploy.errors import EXIT_USER
+from deploy.errors import EXIT_USER, tell
 from deploy.files import to_json
 from deploy.recipe import load_recipe
 from rewards.matching import Quoting, quoting
-
-SPLITS: Mapping[Split, str] = {"train": "training", "heldout": "held-out"}
 
 
 @dataclass(frozen=True)
@@ -58,10 +55,7 @@ def report_prompts(path: Path, sets: Sequence[str], as_json: bool) -> int:
     """
     config = load_recipe(path, sets).config
     report = make_report(config)
-    for problem in report.problems:
-        print(f"error: {problem}", file=sys.stderr)
-    for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+    tell(report.problems, report.warnings)
     if as_json:
         print(to_json(to_data(path, config, report)))
     else:
@@ -74,11 +68,11 @@ def make_report(config: RunConfig) -> Report:
     counter = counter_of(config.policy.base)
     read: dict[Split, dict[str, tuple[Prompt, ...]]] = {}
     problems: list[str] = []
-    for split, kind in SPLITS.items():
+    for split in SPLITS:
         read[split], unread = read_sources(config.prompts, split)
         problems += [*unread, *bad_metadata(config, read[split], split)]
         if not unread:
-            problems += rewards_without_prompts(config, read[split], kind)
+            problems += rewards_without_prompts(config, read[split], split)
     whole = not problems
     return Report(
         sources={s: {name: _counts(prompts, counter) for name, prompts in read[s].items()} for s in SPLITS},

@@ -16,10 +16,7 @@ from torch import Tensor
 from rewards.checkpoint import file_of
 from rewards.clip import ClipEncoder
 from rewards.clip_checkpoint import load_clip
-from rewards.contract import Metadata, RewardResult
 from rewards.converted import read_pickle
-from rewards.images import check_batch
-from rewards.results import from_scores
 from rewards.score_head import ScoreHead, load_head
 from rewards.scorer_args import AestheticArgs
 
@@ -45,17 +42,6 @@ class AestheticScorer(ClipEncoder):
         path = file_of(args.head, args.head_revision, args.head_file)
         self._head = load_head(read_pickle(path), int(loaded.model.config.projection_dim), path).to(args.device)
 
-    def __call__(
-        self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
-    ) -> RewardResult:
-        """Score N images (uint8 [N, H, W, 3]); prompts and metadata are not used.
-
-        Raises:
-            ValueError: a batch that is not as rewards.images.check_batch wants it.
-        """
-        images = check_batch(images_NHWC, prompts, metadata)
-        if len(images) == 0:
-            return from_scores([])
-        with self._lock, torch.inference_mode():
-            scores_N = aesthetic_score(self.image_embeddings(images), self._head)
-        return from_scores(scores_N.cpu().tolist())
+    def scores(self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str]) -> Tensor:
+        """Scores [N] of N images (uint8 [N, H, W, 3]); prompts are not used."""
+        return aesthetic_score(self.image_embeddings(images_NHWC), self._head)

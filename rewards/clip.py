@@ -3,8 +3,7 @@
 Letters: N images, U unique prompts, D the width of the shared embedding.
 """
 
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rewards.clip_checkpoint import ClipCheckpoint, load_clip
-from rewards.contract import Metadata, RewardResult
-from rewards.images import check_batch
-from rewards.results import from_scores
+from rewards.model_scorer import ModelScorer
 from rewards.scorer_args import ClipArgs
 
 _TEXTS_PER_PASS = {"cpu": 8}
@@ -48,7 +45,17 @@ def features(output: Any) -> Tensor:
     )
 
 
-class ClipEncoder:
+def text_features(checkpoint: ClipCheckpoint, texts: Sequence[str], device: torch.device) -> Tensor:
+    """Projected embeddings [N, D] of N texts, not normalised; longer ones are cut where the model's own text ends."""
+    tokens = checkpoint.tokenizer(
+        list(texts), padding="max_length", truncation=True, max_length=checkpoint.max_tokens, return_tensors="pt"
+    ).to(device)
+    return features(
+        checkpoint.model.get_text_features(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"])
+    )
+
+
+class ClipEncoder(ModelScorer):
     """A CLIP checkpoint that turns images and prompts into embeddings.
 
     Prompts longer than the model takes are cut at its limit, as the published pipelines do.
@@ -60,12 +67,10 @@ class ClipEncoder:
         Raises:
             ValueError: it cannot be loaded whole (see rewards.clip_checkpoint).
         """
+        super().__init__(args.device)
         self._checkpoint = checkpoint or load_clip(args)
-        self._device = torch.device(args.device)
         self._images_per_pass = args.batch_size
         self._texts_per_pass = _TEXTS_PER_PASS.get(self._device.type, _TEXTS_PER_GPU_PASS)
-        # Fast tokenizers break when two threads change their padding at once.
-        self._lock = threading.Lock()
 
     @property
     def logit_scale(self) -> float:
@@ -87,22 +92,13 @@ class ClipEncoder:
         """Embeddings [N, D] of N prompts, not normalised. Each different prompt is embedded once: a group shares it."""
         size, unique = self._texts_per_pass, list(dict.fromkeys(prompts))
         filled = unique + unique[:1] * (-len(unique) % size)
-        passes = [self._text_pass(filled[i : i + size]) for i in range(0, len(filled), size)]
+        parts = [filled[i : i + size] for i in range(0, len(filled), size)]
+        passes = [text_features(self._checkpoint, part, self._device) for part in parts]
         row = {prompt: index for index, prompt in enumerate(unique)}
         return torch.cat(passes)[[row[prompt] for prompt in prompts]]
 
-    def _text_pass(self, texts: list[str]) -> Tensor:
-        checkpoint = self._checkpoint
-        tokens = checkpoint.tokenizer(
-            texts, padding="max_length", truncation=True, max_length=checkpoint.max_tokens, return_tensors="pt"
-        ).to(self._device)
-        output = checkpoint.model.get_text_features(
-            input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]
-        )
-        return features(output)
 
-
-class ClipScorer(ClipEncoder, ABC):
+class ClipScorer(ClipEncoder):
     """A score that is a function of the cosine between image and prompt; every sample has one."""
 
     @abstractmethod
@@ -115,18 +111,6 @@ class ClipScorer(ClipEncoder, ABC):
         ends = self.score(torch.tensor([-1.0, 1.0]))
         return (float(ends[0]), float(ends[1]))
 
-    def __call__(
-        self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
-    ) -> RewardResult:
-        """Score N images (uint8 [N, H, W, 3]) against their prompts; metadata is not used.
-
-        Raises:
-            ValueError: a batch that is not as rewards.images.check_batch wants it.
-        """
-        images = check_batch(images_NHWC, prompts, metadata)
-        if len(images) == 0:
-            return from_scores([])
-        with self._lock, torch.inference_mode():
-            text_ND = self.text_embeddings(prompts)
-            scores_N = self.score(cosines(self.image_embeddings(images), text_ND))
-        return from_scores(scores_N.cpu().tolist())
+    def scores(self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str]) -> Tensor:
+        """Scores [N] of N images (uint8 [N, H, W, 3]) against their prompts."""
+        return self.score(cosines(self.image_embeddings(images_NHWC), self.text_embeddings(prompts)))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rewards.clip import features
+from rewards.clip import features, text_features
 from rewards.clip_checkpoint import load_clip
 from rewards.config import ClipColorsArgs
 from rewards.detection import Detection
@@ -59,7 +59,7 @@ class ClipColors:
         """
         shared = args.model_dump(include={"checkpoint", "revision", "device", "dtype"})
         self._clip = load_clip(ClipArgs(**shared))
-        self._device = args.device
+        self._device = torch.device(args.device)
         self._weights: dict[str, Tensor] = {}
         """[K, D] of each class asked for so far."""
 
@@ -95,14 +95,8 @@ class ClipColors:
     def _weights_of(self, class_name: str) -> Tensor:
         if class_name not in self._weights:
             texts = [text for color in COLORS for text in prompts_of(color, class_name)]
-            clip = self._clip
-            tokens = clip.tokenizer(
-                texts, padding="max_length", truncation=True, max_length=clip.max_tokens, return_tensors="pt"
-            ).to(self._device)
-            output = clip.model.get_text_features(
-                input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"]
-            )
-            self._weights[class_name] = zero_shot_weights(features(output).unflatten(0, (len(COLORS), -1)))
+            embedded = text_features(self._clip, texts, self._device)
+            self._weights[class_name] = zero_shot_weights(embedded.unflatten(0, (len(COLORS), -1)))
         return self._weights[class_name]
 
 

@@ -3,7 +3,6 @@
 Letters: N samples, P patches (with the class token), T tokens, D the width of the text encoder.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +14,7 @@ from torch import Tensor
 from rewards.blip_checkpoint import CONFIG_FILE, WEIGHTS_FILE, load_blip
 from rewards.checkpoint import folder_of
 from rewards.clip_checkpoint import PROCESSOR_FILES
-from rewards.contract import Metadata, RewardResult
-from rewards.images import check_batch
-from rewards.results import from_scores
+from rewards.model_scorer import ModelScorer
 from rewards.scorer_args import ImagerewardArgs
 
 MEAN, STD = 0.16717362830052426, 1.0333394966054072
@@ -43,7 +40,7 @@ def hidden_state(output: Any) -> Tensor:
     return hidden
 
 
-class ImagerewardScorer:
+class ImagerewardScorer(ModelScorer):
     """ImageReward of images against their prompts; every sample has a score."""
 
     def __init__(self, args: ImagerewardArgs) -> None:
@@ -52,6 +49,7 @@ class ImagerewardScorer:
         Raises:
             ValueError: it cannot be loaded whole (see rewards.blip_checkpoint), or has no tokenizer that fits.
         """
+        super().__init__(args.device)
         folder = folder_of(args.checkpoint, args.revision, (WEIGHTS_FILE, CONFIG_FILE))
         blip = load_blip(folder, getattr(torch, args.dtype))
         self._vision, self._text = blip.vision.to(args.device), blip.text.to(args.device)
@@ -61,26 +59,13 @@ class ImagerewardScorer:
             folder if name is None else folder_of(name, args.tokenizer_revision, PROCESSOR_FILES),
             int(blip.text.config.vocab_size),
         )
-        self._device, self._per_pass = torch.device(args.device), args.batch_size
-        # Fast tokenizers break when two threads change their padding at once.
-        self._lock = threading.Lock()
+        self._per_pass = args.batch_size
 
-    def __call__(
-        self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
-    ) -> RewardResult:
-        """Score N images (uint8 [N, H, W, 3]) against their prompts; metadata is not used.
-
-        Raises:
-            ValueError: a batch that is not as rewards.images.check_batch wants it.
-        """
-        images = check_batch(images_NHWC, prompts, metadata)
-        if len(images) == 0:
-            return from_scores([])
-        passes = range(0, len(images), self._per_pass)
-        with self._lock, torch.inference_mode():
-            ids_NT, mask_NT = self._tokens(prompts)
-            scores = [self._pass(images[at], ids_NT[at], mask_NT[at]) for at in map(self._slice, passes)]
-        return from_scores(torch.cat(scores).cpu().tolist())
+    def scores(self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str]) -> Tensor:
+        """Scores [N] of N images (uint8 [N, H, W, 3]) against their prompts."""
+        ids_NT, mask_NT = self._tokens(prompts)
+        passes = map(self._slice, range(0, len(images_NHWC), self._per_pass))
+        return torch.cat([self._pass(images_NHWC[at], ids_NT[at], mask_NT[at]) for at in passes])
 
     def _slice(self, start: int) -> slice:
         return slice(start, start + self._per_pass)

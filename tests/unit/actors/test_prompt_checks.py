@@ -101,7 +101,7 @@ def test_what_a_scorer_looks_for_decides_what_is_scored() -> None:
     assert scored_by(config.rewards["all"], SIGNS) == 4
     assert scored_by(config.rewards["meta"], SIGNS) == 0
     sources = {"plain": PLAIN, "signs": SIGNS[1:]}
-    assert rewards_without_prompts(config, sources, "training") == [
+    assert rewards_without_prompts(config, sources, "train") == [
         "rewards.text applies to none of the training prompts (applies: plain, signs; when: always; "
         "scorer ocr needs a text in straight double quotes, or `text` in its metadata)",
         "rewards.meta applies to none of the training prompts (applies: plain, signs; when: metadata)",
