@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,8 +86,12 @@ def command(*args: object) -> list[str]:
 
 
 def marble(place: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    return ran(place, command(*args))
+
+
+def ran(place: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*args),
+        words,
         cwd=place,
         env=environment(place),
         capture_output=True,
@@ -242,9 +247,10 @@ def test_a_stopped_run_is_resumed(place: Path, number: signal.Signals, code: int
     args = ("train", "recipe.yaml", "--set", "run.iterations=6", "--run-dir", f"runs/stopped-{code}")
     got, err = stopped_after(place, args, "iteration 2/6", number)
     assert got == code, err
-    assert "go on with: marble train recipe.yaml" in err.splitlines()[-1]
+    hint = shlex.split(err.splitlines()[-1].partition("go on with: ")[2])
+    assert hint == command(*args, "--resume")
     wait_for_no_orphans(place)
-    done = marble(place, *args, "--resume")
+    done = ran(place, hint)
     assert done.returncode == 0, done.stderr
     assert "iteration 1/6" not in done.stdout
     assert "iteration 6/6" in done.stdout

@@ -31,34 +31,42 @@ def dashboard(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     port, http = free_port(), free_port()
     # Ray's sockets have paths of at most 107 characters.
     temp = tmp_path_factory.getbasetemp().parent / f"r{os.getpid()}"
-    env = environment(place) | {"HOME": str(place / "home"), "RAY_USAGE_STATS_ENABLED": "0"}
+    env = job_environment(place)
     arguments = ["--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=true"]
     arguments += [f"--dashboard-port={http}", "--dashboard-agent-listen-port=0", f"--temp-dir={temp}"]
     (place / "home").mkdir(exist_ok=True)
+    subprocess.run([RAY, "get-auth-token", "--generate"], env=env, check=True, capture_output=True)
     with (place / "head.log").open("w") as log:
         head = subprocess.Popen(
             [RAY, "start", *arguments], cwd=place, env=env, stdout=log, stderr=log, start_new_session=True
         )
         address = f"http://127.0.0.1:{http}"
-        wait_until_up(address, head, place / "head.log")
+        wait_until_up(place, address, head)
         yield address
         head.terminate()
         head.wait(60)
 
 
-def wait_until_up(address: str, head: "subprocess.Popen[bytes]", log: Path) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
+def job_environment(place: Path) -> dict[str, str]:
+    """A user's with authentication on; without the mode Ray would have it on or off as processes before left it."""
+    more = {"HOME": str(place / "home"), "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+    return environment(place) | more
+
+
+def wait_until_up(place: Path, address: str, head: "subprocess.Popen[bytes]") -> None:
+    log, deadline_s = place / "head.log", time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline_s:
         assert head.poll() is None, log.read_text()
-        if ray_job(address, "list").returncode == 0:
+        if ray_job(place, address, "list").returncode == 0:
             return
         time.sleep(1)
     raise AssertionError(log.read_text())
 
 
-def ray_job(address: str, *args: str) -> "subprocess.CompletedProcess[str]":
+def ray_job(place: Path, address: str, *args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [RAY, "job", args[0], "--address", address, *args[1:]],
+        env=job_environment(place),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -70,7 +78,9 @@ def submit(address: str, place: Path, name: str, *args: str) -> "subprocess.Pope
     """`ray job submit --working-dir CLONE -- python -m deploy.cli train ...`, streaming its output."""
     command = [RAY, "job", "submit", "--address", address, "--working-dir", ROOT, "--submission-id", name]
     command += ["--", sys.executable, "-m", "deploy.cli", "train", str(place / "recipe.yaml"), *args]
-    return subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=place, env=job_environment(place), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def test_submit_stop_and_resume(place: Path, dashboard: str) -> None:
@@ -84,7 +94,7 @@ def test_submit_stop_and_resume(place: Path, dashboard: str) -> None:
         if "iteration 2/60" in line:
             break
     assert "iteration 2/60" in seen[-1], "".join(seen)
-    assert ray_job(dashboard, "stop", "first").returncode == 0
+    assert ray_job(place, dashboard, "stop", "first").returncode == 0
     process.communicate(timeout=TIMEOUT_S)
 
     run = place / "home" / "marble" / "runs" / "job"
@@ -116,7 +126,13 @@ def test_the_line_of_the_readme(place: Path, dashboard: str, inside: bool) -> No
     command = [RAY, "job", "submit", "--address", dashboard, "--working-dir", "." if inside else ROOT, "--"]
     command += [sys.executable, "-m", "deploy.cli", "train", "deploy/recipes/tiny.yaml", *sets]
     done = subprocess.run(
-        command, cwd=ROOT if inside else place, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command,
+        cwd=ROOT if inside else place,
+        env=job_environment(place),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     run = place / "home" / "marble" / "runs" / name
