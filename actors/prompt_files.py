@@ -22,6 +22,8 @@ MAX_DEPTH = 32
 """Of metadata; GenEval's is 4 deep, and what is far deeper can be read but neither written nor sent."""
 MAX_SHOWN = 5
 """Broken lines of one file that are told one by one; the rest are counted."""
+_COLUMNS = ("prompt", "metadata")
+"""Of a Parquet file."""
 
 
 class PromptFileError(UserError):
@@ -92,7 +94,7 @@ def _geneval_row(line: str) -> Row:
         raise ValueError("GenEval metadata has no `prompt` (or an empty one)")
     if not row.get("include"):
         raise ValueError("GenEval metadata needs `include`, a list of objects with `class` and `count`")
-    return text, row
+    return text, _present(row)
 
 
 def _parquet_row(text: Any, note: Any) -> Row:
@@ -108,7 +110,12 @@ def _parquet_row(text: Any, note: Any) -> Row:
         raise ValueError(f"metadata is not JSON ({error})") from error
     if not isinstance(metadata, dict):
         raise ValueError(f"metadata must be a JSON object, got {type(metadata).__name__}")
-    return text, metadata
+    return text, _present(metadata)
+
+
+def _present(metadata: Mapping[str, Any]) -> Metadata:
+    """Without the keys that are null: a table has every key in every row, null where a row does not have it."""
+    return {key: value for key, value in metadata.items() if value is not None}
 
 
 def _check(text: str, metadata: Metadata) -> None:
@@ -123,7 +130,7 @@ def _check(text: str, metadata: Metadata) -> None:
         raise ValueError(f"bad metadata: {error}") from error
     # A text in straight double quotes is what an OCR reward looks for; an empty one can never be found.
     parts = text.split('"')
-    if "text" not in metadata and any(not part.strip() for part in parts[1 : len(parts) - 1 : 2]):
+    if metadata.get("text") is None and any(not part.strip() for part in parts[1 : len(parts) - 1 : 2]):
         raise ValueError("the quoted text is empty")
 
 
@@ -176,17 +183,23 @@ def _parquet_cells(path: Path) -> list[tuple[Any, Any]]:
     try:
         # Not read_table: a folder name like `split=train` on the way is no column.
         with pq.ParquetFile(path) as file:
-            table = file.read()
+            names = file.schema_arrow.names
+            _check_columns(path, names)
+            # Tables of prompts may hold their images too, which nobody asks for here.
+            table = file.read(columns=[name for name in _COLUMNS if name in names])
     except (pa.ArrowException, OSError) as error:
         raise PromptFileError([f"{path}: not a Parquet file ({str(error).splitlines()[0]})"]) from error
-    for column in ("prompt", "metadata"):
-        if table.column_names.count(column) > 1:
-            raise PromptFileError([f"{path}: has {table.column_names.count(column)} columns `{column}`"])
-    if "prompt" not in table.column_names:
-        raise PromptFileError([f"{path}: no column `prompt`, only {', '.join(table.column_names)}"])
     try:
         texts = table.column("prompt").to_pylist()
-        notes = table.column("metadata").to_pylist() if "metadata" in table.column_names else [None] * len(texts)
+        notes = table.column("metadata").to_pylist() if "metadata" in names else [None] * len(texts)
     except (pa.ArrowException, ValueError) as error:  # text that is no UTF-8, dates out of Python's range
         raise PromptFileError([f"{path}: holds values that cannot be read ({' '.join(str(error).split())})"]) from error
     return list(zip(texts, notes, strict=True))
+
+
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    for column in _COLUMNS:
+        if names.count(column) > 1:
+            raise PromptFileError([f"{path}: has {names.count(column)} columns `{column}`"])
+    if "prompt" not in names:
+        raise PromptFileError([f"{path}: no column `prompt`, only {', '.join(names)}"])

@@ -94,7 +94,7 @@ def make_report(config: RunConfig) -> Report:
 
 def _counts(prompts: Sequence[Prompt], counter: TokenCounter) -> SourceCounts:
     kinds = Counter(quoting(prompt.text) for prompt in prompts)
-    tags = Counter(str(prompt.metadata["tag"]) for prompt in prompts if "tag" in prompt.metadata)
+    tags = Counter(str(prompt.metadata["tag"]) for prompt in prompts if prompt.metadata.get("tag") is not None)
     return SourceCounts(
         prompts=len(prompts),
         distinct=len({prompt.text for prompt in prompts}),

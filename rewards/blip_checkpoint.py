@@ -74,8 +74,8 @@ def load_blip(folder: Path, dtype: torch.dtype) -> BlipCheckpoint:
     stored = read_pickle(path)
     _check_prefixes(stored, path)
     vision_config, text_config = _configs(stored, folder / CONFIG_FILE, path)
-    vision = _of(stored, _VISION, wanted_by(lambda: BlipVisionModel(vision_config)), _vision_source, path)
-    text_wanted = wanted_by(lambda: BlipTextModel(text_config, add_pooling_layer=False))
+    vision = _of(stored, _VISION, wanted_by(lambda: BlipVisionModel(vision_config), path), _vision_source, path)
+    text_wanted = wanted_by(lambda: BlipTextModel(text_config, add_pooling_layer=False), folder / CONFIG_FILE)
     text = _of(stored, _TEXT, text_wanted, lambda name: Source(_TEXT + name), path)
     side = int(vision_config.image_size)
     return BlipCheckpoint(
@@ -127,7 +127,12 @@ def _configs(stored: Mapping[str, Any], config_path: Path, path: Path) -> tuple[
         patch_size=patch,
         layer_norm_eps=_VISION_EPS,
     )
-    return vision, BlipTextConfig(**_text_options(config_path), encoder_hidden_size=width, is_decoder=True)
+    try:
+        text = BlipTextConfig(**_text_options(config_path), encoder_hidden_size=width, is_decoder=True)
+    # It checks its own fields, with errors of its own types.
+    except Exception as error:
+        raise ValueError(f"cannot read a text encoder's configuration from {config_path}: {error!r}") from error
+    return vision, text
 
 
 _TEXT_OPTIONS = (
@@ -144,11 +149,8 @@ _TEXT_OPTIONS = (
 
 def _text_options(path: Path) -> dict[str, Any]:
     """What med_config.json says of the text encoder; the rest of it concerns training, or is overruled by the code."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        return {name: config[name] for name in _TEXT_OPTIONS}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"cannot read a text encoder's configuration from {path}: {error!r}") from error
+    config = json.loads(path.read_text(encoding="utf-8"))
+    return {name: config[name] for name in _TEXT_OPTIONS}
 
 
 def _shape(stored: Mapping[str, Any], key: str, num_axes: int, path: Path) -> list[int]:

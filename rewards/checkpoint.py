@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 
 MODEL_FILES = ("*.json", "*.txt", "*.safetensors")
@@ -79,12 +77,28 @@ def load_whole(
     with quiet_transformers():
         try:
             model, info = model_class.from_pretrained(folder, dtype=dtype, local_files_only=True, **options)
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        # A file may be wrong in any way: configurations, safetensors and the class raise types of their own.
+        except Exception as error:
             raise ValueError(f"cannot load {name} from {folder}: {error}") from error
     wrong = listed(_wrong_keys(info, unused))
     if wrong:
         raise ValueError(f"{folder} does not fit {name}: {wrong}")
     return model.eval().requires_grad_(False)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder.
+
+    Raises:
+        ValueError: it has none, or files that cannot be read.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    # The Rust side raises a bare Exception for a file it does not understand.
+    except Exception as error:
+        raise ValueError(f"cannot load a tokenizer from {folder}: {error}") from error
 
 
 def _wrong_keys(info: dict[str, Any], unused: re.Pattern[str]) -> dict[str, list[str]]:

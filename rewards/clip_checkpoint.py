@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rewards.checkpoint import folder_of, load_whole
+from rewards.checkpoint import folder_of, load_tokenizer, load_whole
 from rewards.preprocess import Preprocess, read_preprocess
 from rewards.scorer_args import ClipArgs
 
@@ -70,12 +70,7 @@ def with_processor(model: Any, processor: Path, device: str) -> ClipCheckpoint:
 
 
 def _load_tokenizer(folder: Path, model: Any) -> tuple[Any, int]:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"cannot load a tokenizer from {folder}: {error}") from error
+    tokenizer = load_tokenizer(folder)
     text_config = model.config.text_config
     # An unset model_max_length is a number near 1e30.
     max_tokens = min(int(tokenizer.model_max_length), int(text_config.max_position_embeddings))

@@ -63,6 +63,8 @@ class OcrArgs(_Model):
     def _args_are_the_engines(self) -> Self:
         if self.engine == "rapidocr" and self.engine_args:
             raise ValueError(f"engine_args belong to engine paddleocr, got {', '.join(self.engine_args)} for rapidocr")
+        if self.engine == "paddleocr" and self.line_width != type(self).model_fields["line_width"].default:
+            raise ValueError(f"line_width belongs to engine rapidocr, got {self.line_width} for paddleocr")
         return self
 
 
@@ -124,6 +126,12 @@ class GenevalArgs(_Model):
     """Which figure training sees; evaluation always reports `correct`."""
     clip: bool = False
     """Bound the count part of the graded score at 0. The published score is unbounded below (16 found for 1: -14)."""
+
+    @model_validator(mode="after")
+    def _args_have_a_classifier(self) -> Self:
+        if self.colors is None and self.colors_args:
+            raise ValueError(f"colors_args need colors, the classifier they are for, got {', '.join(self.colors_args)}")
+        return self
 
     @field_validator("detector_args", "colors_args")
     @classmethod

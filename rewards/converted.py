@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -37,10 +36,14 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, UnpicklingError, ValueError, KeyError, TypeError) as error:
+    # A damaged file may end anywhere in the reader: bytes of it are taken for sizes, names and instructions.
+    except Exception as error:
         raise ValueError(f"cannot read {path} as tensors that torch.save wrote: {error}") from error
     if not isinstance(stored, dict):
         raise ValueError(f"{path} holds a {type(stored).__name__}, not a dictionary of tensors")
+    foreign = [key for key in stored if not isinstance(key, str)]
+    if foreign:
+        raise ValueError(f"{path} has keys that are no names, {foreign[0]!r} for one: it is no dictionary of tensors")
     return stored
 
 
@@ -80,7 +83,7 @@ def convert(
     wrong = listed(
         {
             "missing": keys - stored.keys(),
-            "unexpected": {key for key in stored.keys() - keys if not unused.search(key)},
+            "unexpected": {str(key) for key in stored.keys() - keys if not unused.search(str(key))},
             "of another shape": misshapen.values(),
         }
     )
@@ -89,10 +92,22 @@ def convert(
     return converted
 
 
-def wanted_by(build: Callable[[], Any]) -> dict[str, Tensor]:
-    """The tensors of a model by name, without their data or the time to make them."""
-    with torch.device("meta"):
-        return dict(build().state_dict())
+def wanted_by(build: Callable[[], Any], config: Path) -> dict[str, Tensor]:
+    """The tensors of a model by name, without their data or the time to make them.
+
+    Args:
+        build: makes the model.
+        config: where its configuration stands, for error messages.
+
+    Raises:
+        ValueError: no model has such a configuration.
+    """
+    try:
+        with torch.device("meta"):
+            return dict(build().state_dict())
+    # Numbers that do not fit together and names of nothing raise as many types as there are.
+    except Exception as error:
+        raise ValueError(f"{config} describes no model: {type(error).__name__}: {error}") from error
 
 
 def build_whole(

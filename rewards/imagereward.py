@@ -4,6 +4,7 @@ Letters: N samples, P patches (with the class token), T tokens, D the width of t
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rewards.blip_checkpoint import CONFIG_FILE, WEIGHTS_FILE, load_blip
-from rewards.checkpoint import folder_of
+from rewards.checkpoint import folder_of, load_tokenizer
 from rewards.clip_checkpoint import PROCESSOR_FILES
 from rewards.model_scorer import ModelScorer
 from rewards.scorer_args import ImagerewardArgs
@@ -55,7 +56,7 @@ class ImagerewardScorer(ModelScorer):
         self._vision, self._text = blip.vision.to(args.device), blip.text.to(args.device)
         self._head, self._preprocess = blip.head.to(args.device), blip.preprocess
         name = args.tokenizer
-        self._tokenizer = _load_tokenizer(
+        self._tokenizer = _tokenizer_of(
             folder if name is None else folder_of(name, args.tokenizer_revision, PROCESSOR_FILES),
             int(blip.text.config.vocab_size),
         )
@@ -86,13 +87,8 @@ class ImagerewardScorer(ModelScorer):
         return tokens["input_ids"].to(self._device), tokens["attention_mask"].to(self._device)
 
 
-def _load_tokenizer(folder: Any, vocab_size: int) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"cannot load a tokenizer from {folder}: {error}") from error
+def _tokenizer_of(folder: Path, vocab_size: int) -> Any:
+    tokenizer = load_tokenizer(folder)
     # BLIP's two own tokens have the last two rows of the embedding; a prompt that spells one gets it.
     tokenizer.add_tokens(["[DEC]", "[ENC]"], special_tokens=True)
     if len(tokenizer) != vocab_size:

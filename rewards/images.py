@@ -7,7 +7,7 @@ Resizing is Pillow's bicubic filter (a = -1/2, widened when shrinking) written a
 itself (here) and torch on any device (rewards.preprocess) give the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -42,7 +42,8 @@ def check_batch(images: object, prompts: Sequence[str], metadata: Sequence[Metad
     """The images of a batch whose three parts fit together.
 
     Raises:
-        ValueError: bad images, or another number of prompts or metadata, or a prompt that is not a string.
+        ValueError: bad images, or another number of prompts or metadata, or a prompt that is not a string, or metadata
+            that is not a mapping.
     """
     checked = check_images(images)
     if not len(checked) == len(prompts) == len(metadata):
@@ -53,6 +54,9 @@ def check_batch(images: object, prompts: Sequence[str], metadata: Sequence[Metad
     for index, prompt in enumerate(prompts):
         if not isinstance(prompt, str):
             raise ValueError(f"prompt {index} must be a string, got {type(prompt).__name__}")
+    for index, note in enumerate(metadata):
+        if not isinstance(note, Mapping):
+            raise ValueError(f"metadata {index} must be a mapping, got {type(note).__name__}")
     return checked
 
 

@@ -9,7 +9,8 @@ Which part of a prompt is the target, in writing:
   that could be read, and guessing another pair would score a text that nobody named first.
 - Curly quotes and single quotes are ordinary characters. The public recipes read straight quotes only, and treating
   other marks as quotes would change which prompts their scores cover.
-- `text` in a prompt's metadata names the target outright and wins over quotes.
+- `text` in a prompt's metadata names the target outright and wins over quotes. null is no `text`: tables
+  store it where a row has none.
 
 A prompt without a target is not applicable to OCR; it never scores 0.
 """
@@ -52,9 +53,9 @@ def text_target(prompt: str, metadata: Metadata) -> str | None:
     Raises:
         ValueError: metadata has a `text` that is not a string.
     """
-    if "text" not in metadata:
+    text = metadata.get("text")
+    if text is None:
         return quoted_text(prompt)
-    text = metadata["text"]
     if not isinstance(text, str):
         raise ValueError(f"metadata text must be a string, got {text!r}")
     return text if text.strip() else None

@@ -79,7 +79,8 @@ def load_open_clip(path: Path, config_folder: Path, dtype: torch.dtype) -> Any:
         raise ValueError(f"{path} has no state_dict, so it is no open_clip checkpoint")
     try:
         config = CLIPConfig.from_pretrained(config_folder, local_files_only=True)
-    except (OSError, ValueError, TypeError) as error:
+    # It checks its own fields, with errors of its own types.
+    except Exception as error:
         raise ValueError(f"cannot read a CLIP configuration from {config_folder}: {error}") from error
-    tensors = convert(stored, wanted_by(lambda: CLIPModel(config)), source_of, path)
+    tensors = convert(stored, wanted_by(lambda: CLIPModel(config), config_folder), source_of, path)
     return build_whole(CLIPModel, config, tensors, dtype)

@@ -6,6 +6,7 @@ published with a pipeline that resizes tensors instead; that one is torch's own 
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -139,9 +140,13 @@ def read_preprocess(folder: Path, model_side: int) -> Preprocess:
     _check_steps(config, path)
     mean = _three(config.get("image_mean", _CLIP_MEAN), path)
     std = _three(config.get("image_std", _CLIP_STD), path)
+    if min(std) <= 0:
+        raise ValueError(f"{path}: image_std must be above 0, got {list(std)}")
     size = config.get("size", side)
     if isinstance(size, Mapping) and "height" in size and size.get("height") == size.get("width") == side:
         return Preprocess("stretch", side, side, mean, std)
+    if config.get("do_center_crop") is False:
+        raise ValueError(f"{path}: do_center_crop is false and size {size!r} is no square; the model takes one")
     shorter = size.get("shortest_edge") if isinstance(size, Mapping) else size
     if not isinstance(shorter, int) or shorter < side:
         raise ValueError(f"{path}: size {size!r} does not give the {side} × {side} pixels the model takes")
@@ -155,12 +160,14 @@ def _config_beside(folder: Path) -> tuple[Path, dict[str, Any]]:
             continue
         try:
             config = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
-        # transformers 5 saves a whole processor into one file.
-        config = config.get("image_processor", config)
-        if isinstance(config, dict):
-            return path, config
+        # transformers 5 saves a whole processor into the second file.
+        own = config if name.startswith("pre") else None
+        inner = config.get("image_processor", own) if isinstance(config, dict) else config
+        if not isinstance(inner, dict):
+            raise ValueError(f"{path} holds a {type(inner).__name__} where the image preprocessing should stand")
+        return path, inner
     raise ValueError(f"{folder} has neither preprocessor_config.json nor processor_config.json")
 
 
@@ -186,9 +193,13 @@ def _side_of(size: object, path: Path) -> int | None:
 
 
 def _three(values: Any, path: Path) -> tuple[float, float, float]:
-    if not isinstance(values, list | tuple) or len(values) != 3:
+    if not isinstance(values, list | tuple) or len(values) != 3 or not all(map(_is_number, values)):
         raise ValueError(f"{path}: mean and std need three numbers, got {values!r}")
     return float(values[0]), float(values[1]), float(values[2])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _uploaded(images_NHWC: NDArray[np.uint8], device: torch.device) -> Tensor:

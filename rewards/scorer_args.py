@@ -1,10 +1,12 @@
 """Arguments of the scorers that are models, and the published checkpoints they stand for at pinned revisions.
 
-Imports pydantic only. Args that name no checkpoint mean the published one. Args that name one stand alone: the pinned
-revision and the processor of the published one do not belong to it.
+Imports pydantic only. Args that name no checkpoint mean the published one. What args do name stands alone: the pinned
+revision and the processor of the published checkpoint do not belong to another, nor its processor's revision to another
+processor.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -40,8 +42,8 @@ class ScorerArgs(BaseModel):
 class ModelArgs(ScorerArgs):
     """Where a model runs and how much at once."""
 
-    belongs_to_checkpoint: ClassVar[tuple[str, ...]] = ()
-    """Fields whose defaults hold for the published checkpoint only."""
+    belongs_to: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """By a field that names something published: the fields whose defaults hold for its own default only."""
 
     device: str = "cpu"
     """Torch device. In a run whose pool asks for a GPU it becomes `cuda` where the recipe does not say it."""
@@ -52,16 +54,20 @@ class ModelArgs(ScorerArgs):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_checkpoint_stands_alone(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "checkpoint" not in data:
+    def _what_is_named_stands_alone(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
             return data
-        return dict.fromkeys(cls.belongs_to_checkpoint) | data
+        foreign = [field for name, fields in cls.belongs_to.items() if name in data for field in fields]
+        return dict.fromkeys(foreign) | data
 
 
 class ClipArgs(ModelArgs):
     """A CLIP checkpoint in the transformers format."""
 
-    belongs_to_checkpoint: ClassVar[tuple[str, ...]] = ("revision", "processor", "processor_revision")
+    belongs_to: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "checkpoint": ("revision", "processor", "processor_revision"),
+        "processor": ("processor_revision",),
+    }
 
     checkpoint: str = Field(min_length=1)
     """Local folder in the transformers CLIP format, or a hub id `owner/name`."""
@@ -135,7 +141,10 @@ IMAGEREWARD_FILES = ("ImageReward.pt", "med_config.json")
 class ImagerewardArgs(ModelArgs):
     """ImageReward (Xu et al. 2023)."""
 
-    belongs_to_checkpoint: ClassVar[tuple[str, ...]] = ("revision", "tokenizer", "tokenizer_revision")
+    belongs_to: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "checkpoint": ("revision", "tokenizer", "tokenizer_revision"),
+        "tokenizer": ("tokenizer_revision",),
+    }
 
     checkpoint: str = Field(default="THUDM/ImageReward", min_length=1)
     """Local folder or hub id with both IMAGEREWARD_FILES."""
@@ -163,7 +172,8 @@ class UnifiedrewardArgs(ScorerArgs):
     concurrency: int = Field(default=16, ge=1)
     """Requests under way at once."""
     timeout_s: float = Field(default=50.0, gt=0, le=3600)
-    """For one image, retries included; the self-test is one image, and a dead server must be known within a minute."""
+    """For one image, retries included; the self-test is one image, and a dead server must be known within a minute. A
+    pool's batch may take as many times as long as `concurrency` goes into it: its own timeout_s must leave room."""
     connect_timeout_s: float = Field(default=5.0, gt=0, le=60)
     """For one connection."""
     retries: int = Field(default=3, ge=0, le=10)

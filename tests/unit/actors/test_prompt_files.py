@@ -81,6 +81,35 @@ def test_parquet(tmp_path: Path) -> None:
     assert read_rows(bare, "parquet") == [("a", {}), ("b", {})]
 
 
+def test_rows_of_a_table_that_lack_a_key_of_others(tmp_path: Path) -> None:
+    """FAULTS 9: OCR targets and GenEval clauses in one struct column, where every row has every key; null is none."""
+    path, lines = tmp_path / "p.parquet", tmp_path / "p.jsonl"
+    notes = [{"tag": "x", "include": [CAT]}, {"text": "OPEN"}, {}]
+    pq.write_table(pa.table({"prompt": ["a", "b", "c"], "metadata": notes}), path)
+    assert pq.read_table(path).column("metadata").to_pylist()[2] == {"tag": None, "include": None, "text": None}
+    assert read_rows(path, "parquet") == [("a", notes[0]), ("b", notes[1]), ("c", {})]
+    write(lines, geneval(include=[CAT], tag=None, text=None, exclude=None))
+    assert read_rows(lines, "geneval") == [("x", {"include": [CAT]})]
+
+
+def test_null_as_the_text_settles_nothing(tmp_path: Path) -> None:
+    (line,) = lines_of(write(tmp_path / "p.jsonl", geneval(prompt='a ""', include=[CAT], text=None)), "geneval")
+    assert "the quoted text is empty" in line
+
+
+def test_other_columns_are_not_read(tmp_path: Path) -> None:
+    """Datasets keep images beside their prompts, gigabytes of them; here they cannot even be unpacked."""
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"image": [b"x" * 5000, b"y" * 5000], "prompt": ["a", "b"]}), path, use_dictionary=False)
+    start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + 100] = b"\xff" * 100
+    path.write_bytes(data)
+    with pytest.raises(OSError, match=r".+"):
+        pq.read_table(path)
+    assert read_rows(path, "parquet") == [("a", {}), ("b", {})]
+
+
 @pytest.mark.parametrize(
     ("data", "file_format", "message"),
     [

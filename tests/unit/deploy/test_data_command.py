@@ -92,6 +92,14 @@ def test_prompts_that_a_named_source_hides_from_a_reward(recipe_file: Path, marb
     assert counted(recipe_file, marble, "--set", "rewards.ocr.when=quoted")["warnings"] == []
 
 
+def test_a_tag_that_is_null_is_none(recipe_file: Path, marble: Marble) -> None:
+    clause = '"include": [{"class": "circle", "count": 1}]'
+    for split in ("train", "heldout"):
+        (recipe_file.parent / f"geneval_{split}.jsonl").write_text(f'{{"prompt": "p", "tag": null, {clause}}}\n' * 8)
+    counts = counted(recipe_file, marble)["sources"]["geneval"]["train"]
+    assert (counts["prompts"], counts["tags"], counts["metadata"]) == (8, {}, 8)
+
+
 def test_tables_fit_a_terminal(recipe_file: Path, marble: Marble) -> None:
     out = marble("data", recipe_file).out.splitlines()
     assert max(map(len, out)) <= 80

@@ -101,6 +101,14 @@ def test_nan_is_a_failure_of_its_sample_alone(
     assert result.scores[others].tobytes() == healthy.scores[others].tobytes()
 
 
+def test_half_precision_stays_near(args: AestheticArgs, scorer: AestheticScorer, images_5: NDArray[np.uint8]) -> None:
+    """CLIP computes in it, the head in float32."""
+    half = AestheticScorer(args.model_copy(update={"dtype": "bfloat16"}))
+    assert half.image_embeddings(images_5).dtype == torch.bfloat16
+    scores = half(images_5, ["a"] * 5, [{}] * 5).scores
+    np.testing.assert_allclose(scores, scorer(images_5, ["a"] * 5, [{}] * 5).scores, atol=0.05)
+
+
 def test_from_the_recipes_words_to_the_self_test(args: AestheticArgs) -> None:
     config = RewardConfig(scorer="aesthetic", args={"checkpoint": args.checkpoint, "head": str(Path(args.head).parent)})
     assert self_test(build_scorer("aesthetic", config)).states.tolist() == [State.SCORED]

@@ -124,6 +124,16 @@ def test_stored_fp16_computes_in_fp32(scorer: ClipscoreScorer, clip_folder: Path
     assert scorer.text_embeddings(["a"]).dtype == torch.float32
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.05), ("float16", 0.01)])
+def test_half_precision_stays_near(
+    scorer: ClipscoreScorer, clip_folder: Path, images_5: NDArray[np.uint8], dtype: str, tolerance: float
+) -> None:
+    half = ClipscoreScorer(ClipscoreArgs.model_validate({"checkpoint": str(clip_folder), "dtype": dtype}))
+    assert half.text_embeddings(["a"]).dtype == getattr(torch, dtype)
+    scores = half(images_5, PROMPTS, metadata(5)).scores
+    np.testing.assert_allclose(scores, scorer(images_5, PROMPTS, metadata(5)).scores, atol=tolerance)
+
+
 def test_nan_is_a_failure_of_its_sample_alone(
     scorer: ClipscoreScorer, images_5: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """A CLIP checkpoint loads whole or not at all."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -115,12 +116,59 @@ def test_no_preprocessing(folder: Path) -> None:
         ("image_std", [0.5], "three numbers"),
         ("do_normalize", False, "do_normalize is false"),
         ("rescale_factor", 1.0, "1/255"),
+        ("image_mean", [0.5, None, 0.5], "three numbers, got"),
+        ("image_mean", ["0.5", 0.5, 0.5], "three numbers, got"),
+        ("image_std", [0.2, 0.0, 0.2], "image_std must be above 0, got"),
+        ("image_std", [0.2, float("nan"), 0.2], "three numbers, got"),
+        ("do_center_crop", False, "do_center_crop is false and size"),
     ],
 )
 def test_preprocessing_that_does_not_fit(folder: Path, key: str, value: object, message: str) -> None:
     """FAULTS 13."""
     change_json(folder / "preprocessor_config.json", **{key: value})
     with pytest.raises(ValueError, match=message):
+        load_clip(args(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("preprocessor_config.json", "[1]", "holds a list where the image preprocessing should stand"),
+        ("preprocessor_config.json", '{"image_processor": 3}', "holds a int where"),
+        ("preprocessor_config.json", "[" * 100_000, "is not JSON"),
+        ("processor_config.json", '{"processor_class": "CLIPProcessor"}', "holds a NoneType where"),
+    ],
+)
+def test_preprocessing_that_is_none(folder: Path, name: str, content: str, message: str) -> None:
+    """Never CLIP's own in place of what nobody could read; the file is named."""
+    (folder / "preprocessor_config.json").unlink()
+    (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{name} {message}"):
+        load_clip(args(folder))
+
+
+@pytest.mark.parametrize("content", ['{"model": 3}', "[]", "{", '{"model": {"type": "BPE", "vocab": 1}}'])
+def test_a_tokenizer_that_cannot_be_read(folder: Path, content: str) -> None:
+    """The Rust side raises a bare Exception."""
+    (folder / "tokenizer.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{re.escape(str(folder))}"):
+        load_clip(args(folder))
+
+
+@pytest.mark.parametrize(
+    "vision",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 5},
+        {"hidden_size": "32"},
+        {"patch_size": 0},
+        {"hidden_act": "x"},
+    ],
+)
+def test_a_configuration_of_no_model(folder: Path, vision: dict[str, object]) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    change_json(folder / "config.json", vision_config=config["vision_config"] | vision)
+    with pytest.raises(ValueError, match=f"cannot load CLIPModel from {re.escape(str(folder))}"):
         load_clip(args(folder))
 
 

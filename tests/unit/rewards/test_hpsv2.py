@@ -1,5 +1,6 @@
 """HPSv2.1 from open_clip's published file against the published formula on its raw tensors."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ def test_batch_equals_one_by_one(scorer: Hpsv2Scorer, images_5: NDArray[np.uint8
 def test_the_same_twice(scorer: Hpsv2Scorer, images_5: NDArray[np.uint8]) -> None:
     once, again = (scorer(images_5, PROMPTS, [{}] * 5).scores for _ in range(2))
     assert once.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.05), ("float16", 0.01)])
+def test_half_precision_stays_near(
+    args: Hpsv2Args, scorer: Hpsv2Scorer, images_5: NDArray[np.uint8], dtype: str, tolerance: float
+) -> None:
+    half = Hpsv2Scorer(args.model_copy(update={"dtype": dtype}))
+    scores = half(images_5, PROMPTS, [{}] * 5).scores
+    assert half.text_embeddings(["a"]).dtype == getattr(torch, dtype)
+    np.testing.assert_allclose(scores, scorer(images_5, PROMPTS, [{}] * 5).scores, atol=tolerance)
+    assert scores.tolist() != scores.astype(np.float16).tolist(), "the cosine itself is taken in float32"
 
 
 def test_from_the_recipes_words_to_the_self_test(args: Hpsv2Args) -> None:
@@ -206,6 +218,8 @@ def test_a_projection_the_wrong_way_round(args: Hpsv2Args, tensors: dict[str, Te
         ([1, 2], "holds a list"),
         ({"state_dict": {}, "args": Path("x")}, "cannot read"),
         ({"state_dict": {"logit_scale": 4.6}}, "logit_scale: <class 'float'>"),
+        ({"state_dict": {"logit_scale": torch.ones(()), 3: torch.ones(2)}}, "1 unexpected (3)"),
+        ({3: torch.ones(2)}, "has keys that are no names, 3 for one"),
     ],
 )
 def test_another_kind_of_file(args: Hpsv2Args, tmp_path: Path, content: Any, message: str) -> None:
@@ -219,6 +233,16 @@ def test_no_checkpoint_at_all(args: Hpsv2Args, tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"cannot read {re.escape(str(path))}"):
         Hpsv2Scorer(args.model_copy(update={"checkpoint": str(path)}))
+
+
+@pytest.mark.parametrize("change", [{"num_attention_heads": 0}, {"hidden_act": "x"}, {"hidden_size": "48"}])
+def test_a_configuration_of_no_model(args: Hpsv2Args, tmp_path: Path, change: dict[str, Any]) -> None:
+    processor = published.save_processor(tmp_path / "laion")
+    config = json.loads((processor / "config.json").read_text(encoding="utf-8"))
+    config["vision_config"] |= change
+    (processor / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(str(processor))):
+        Hpsv2Scorer(args.model_copy(update={"processor": str(processor)}))
 
 
 def test_an_open_clip_file_needs_a_processor(args: Hpsv2Args) -> None:

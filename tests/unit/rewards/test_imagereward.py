@@ -113,6 +113,16 @@ def test_nan_is_a_failure_of_its_sample_alone(
     assert result.scores[others].tobytes() == healthy.scores[others].tobytes()
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.3), ("float16", 0.05)])
+def test_half_precision_stays_near(
+    args: ImagerewardArgs, scorer: ImagerewardScorer, images_5: NDArray[np.uint8], dtype: str, tolerance: float
+) -> None:
+    half = ImagerewardScorer(args.model_copy(update={"dtype": dtype}))
+    assert half._vision.dtype == half._text.dtype == getattr(torch, dtype)
+    scores = half(images_5, PROMPTS, [{}] * 5).scores
+    np.testing.assert_allclose(scores, scorer(images_5, PROMPTS, [{}] * 5).scores, atol=tolerance)
+
+
 def test_from_the_recipes_words_to_the_self_test(args: ImagerewardArgs) -> None:
     config = RewardConfig(scorer="imagereward", args={"checkpoint": args.checkpoint, "tokenizer": args.tokenizer})
     assert self_test(build_scorer("imagereward", config)).states.tolist() == [State.SCORED]
@@ -190,6 +200,25 @@ def test_no_configuration(args: ImagerewardArgs, tensors: dict[str, Tensor], tmp
     (folder / "med_config.json").write_text(json.dumps({"hidden_size": 32}), encoding="utf-8")
     with pytest.raises(ValueError, match=r"cannot read a text encoder's configuration from .*vocab_size"):
         ImagerewardScorer(args.model_copy(update={"checkpoint": str(folder)}))
+
+
+@pytest.mark.parametrize("change", [{"num_attention_heads": 5}, {"hidden_size": "32"}, {"hidden_act": "x"}])
+def test_a_configuration_of_no_model(
+    args: ImagerewardArgs, tensors: dict[str, Tensor], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folder = published.save_checkpoint(tmp_path / "odd", tensors)
+    config = json.loads((folder / "med_config.json").read_text(encoding="utf-8"))
+    (folder / "med_config.json").write_text(json.dumps(config | change), encoding="utf-8")
+    with pytest.raises(ValueError, match=re.escape(str(folder / "med_config.json"))):
+        ImagerewardScorer(args.model_copy(update={"checkpoint": str(folder)}))
+
+
+def test_a_tokenizer_that_cannot_be_read(args: ImagerewardArgs, tmp_path: Path) -> None:
+    """The Rust side raises a bare Exception."""
+    folder = published.save_tokenizer(tmp_path / "bert")
+    (folder / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8")
+    with pytest.raises(ValueError, match=f"cannot load a tokenizer from {re.escape(str(folder))}"):
+        ImagerewardScorer(args.model_copy(update={"tokenizer": str(folder)}))
 
 
 def test_a_tokenizer_of_another_vocabulary(args: ImagerewardArgs, clip_folder: Path) -> None:

@@ -71,6 +71,8 @@ def test_metadata_names_the_target() -> None:
     assert text_target('says "A"', {"text": "B"}) == "B"
     assert text_target('says "A"', {"text": " "}) is None
     assert text_target('says "A"', {"tag": "x"}) == "A"
+    assert text_target('says "A"', {"text": None}) == "A", "which tables store where a row has none"
+    assert text_target("says A", {"text": None}) is None
     with pytest.raises(ValueError, match="must be a string, got 5"):
         text_target("", {"text": 5})
 

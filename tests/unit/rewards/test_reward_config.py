@@ -57,6 +57,16 @@ def test_defaults() -> None:
             ("args", "detector_args", "short_side"),
             "valid integer",
         ),
+        (
+            {"scorer": "ocr", "args": {"engine": "paddleocr", "line_width": 160}},
+            ("args",),
+            "line_width belongs to engine rapidocr, got 160 for paddleocr",
+        ),
+        (
+            {"scorer": "geneval", "args": {"detector": "a:B", "colors_args": {"checkpoint": "a/b"}}},
+            ("args",),
+            "colors_args need colors, the classifier they are for, got checkpoint",
+        ),
         ({"scorer": "a b"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "x:"}, ("scorer",), "neither a scorer's name nor a dotted path"),
         ({"scorer": "ocr", "when": "sometimes"}, ("when",), "'always', 'quoted' or 'metadata'"),
@@ -131,6 +141,17 @@ def test_a_named_checkpoint_takes_nothing_of_the_published_one() -> None:
     both = PickscoreArgs(checkpoint="./mine", processor="./other")
     assert (both.processor, both.processor_revision) == ("./other", None)
     assert ImagerewardArgs(checkpoint="./mine").tokenizer is None
+
+
+def test_a_named_part_takes_no_commit_of_the_published_one() -> None:
+    """FAULTS 27: the same for what stands beside the checkpoint; the rest stays published."""
+    clip = PickscoreArgs(processor="someone/else")
+    assert (clip.processor, clip.processor_revision, clip.revision) == ("someone/else", None, PickscoreArgs().revision)
+    text = ImagerewardArgs(tokenizer="someone/else")
+    assert (text.tokenizer_revision, text.revision) == (None, ImagerewardArgs().revision)
+    for args in (clip, text, PickscoreArgs(), Hpsv2Args(checkpoint="a/b", revision="c", processor="d/e")):
+        assert type(args).model_validate(args.model_dump()) == args, "as in a resolved recipe"
+    assert PickscoreArgs(processor="someone/else", processor_revision="abc").processor_revision == "abc"
 
 
 def test_most_of_the_package_needs_no_torch() -> None:

@@ -44,6 +44,10 @@ def test_batch_of_unequal_parts() -> None:
     wrong: Any = ["a", None]
     with pytest.raises(ValueError, match="prompt 1 must be a string, got NoneType"):
         check_batch(images, wrong, [{}, {}])
+    for foreign in (None, "tag", [("tag", "x")]):
+        note: Any = foreign
+        with pytest.raises(ValueError, match=f"metadata 1 must be a mapping, got {type(note).__name__}"):
+            check_batch(images, ["a", "b"], [{}, note])
 
 
 def test_weights_of_halving_by_hand() -> None:
