@@ -149,7 +149,7 @@ def test_preprocessing_that_is_none(folder: Path, name: str, content: str, messa
 
 @pytest.mark.parametrize("content", ['{"model": 3}', "[]", "{", '{"model": {"type": "BPE", "vocab": 1}}'])
 def test_a_tokenizer_that_cannot_be_read(folder: Path, content: str) -> None:
-    """The Rust side raises a bare Exception."""
+    """Whatever the library raises, the folder is named."""
     (folder / "tokenizer.json").write_text(content, encoding="utf-8")
     with pytest.raises(ValueError, match=f"{re.escape(str(folder))}"):
         load_clip(args(folder))

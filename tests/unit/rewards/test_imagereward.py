@@ -215,7 +215,7 @@ def test_a_configuration_of_no_model(
 
 
 def test_a_tokenizer_that_cannot_be_read(args: ImagerewardArgs, tmp_path: Path) -> None:
-    """The Rust side raises a bare Exception."""
+    """Whatever the library raises, the folder is named."""
     folder = published.save_tokenizer(tmp_path / "bert")
     (folder / "tokenizer.json").write_text('{"model": 3}', encoding="utf-8")
     with pytest.raises(ValueError, match=f"cannot load a tokenizer from {re.escape(str(folder))}"):
