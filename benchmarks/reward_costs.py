@@ -2,7 +2,7 @@
 
 Builds each architecture without weights and counts its parameters and the floating-point operations of its matrix
 products and convolutions, for one image and for one prompt. ImageReward reads the prompt anew for each image. The
-detector sees 800 × 800 pixels, whatever square it gets, and does the same work on any; its twelve seconds are this script's.
+detector sees 800 × 800 pixels, whatever square it gets, and does the same work on any.
 """
 
 from collections.abc import Callable, Mapping
