@@ -75,7 +75,7 @@ def check_files(config: RunConfig) -> PromptSets:
     problems += coded(
         "prompts.metadata", [*bad_metadata(config, train, "train"), *bad_metadata(config, held, "heldout")]
     )
-    if not problems:
+    if not (unread or more):
         problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "train"))
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, held, "heldout"))

@@ -14,7 +14,7 @@ from learner.errors import UserError
 
 PATIENCE_S = 60.0
 """For a run to take the request up; it looks twice a second, but not while its actors start."""
-_SIZE = re.compile(r"^reward\.([^=]+)=(\d+)$")
+_SIZE = re.compile(r"^reward\.([^=]+)=([0-9]{1,9})$")
 
 
 def scale_run(run: Path, texts: Sequence[str], as_json: bool) -> None:

@@ -18,6 +18,9 @@ NOT_APPLICABLE_REASON = "the reward does not apply to this prompt"
 _SCORER_IS_AWAY = (ConnectionError, TimeoutError)
 """Errors that speak of the scorer, not of a sample. Asking again for every half would only multiply the wait."""
 
+_FAULT = (Exception, SystemExit)
+"""What a scorer may raise: anything. Libraries made for the command line call sys.exit over a bad file."""
+
 _CallOn = Callable[[Sequence[int]], list[Cell]]
 """Scores the samples of these indices; may raise."""
 
@@ -87,8 +90,8 @@ def _bisect(call_on: _CallOn, indices: list[int], raised: set[int]) -> list[Cell
         return call_on(indices)
     except _SCORER_IS_AWAY as error:
         return [Cell.failed(describe(error))] * len(indices)
-    # A scorer is anyone's code and may raise anything; the reason is kept in the cell.
-    except Exception as error:  # noqa: BLE001
+    # A scorer is anyone's code; the reason is kept in the cell.
+    except _FAULT as error:
         if len(indices) == 1:
             raised.add(indices[0])
             return [Cell.failed(describe(error))]
@@ -101,7 +104,7 @@ def _score_in_full_shape(call_on: _CallOn, chosen: list[int], raised: set[int], 
     try:
         return call_on([stand_in if index in raised else index for index in chosen])
     # The smaller batches have given scores already; this call only makes them independent of the failure.
-    except Exception:  # noqa: BLE001
+    except _FAULT:
         return None
 
 

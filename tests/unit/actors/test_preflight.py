@@ -142,6 +142,19 @@ def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:
         check_files(grown)
 
 
+def test_metadata_that_is_wrong_hides_nothing_else(tmp_path: Path) -> None:
+    config = built_in(tmp_path, {}, '{"prompt": "a cat", "include": [{"class": "cat", "count": -1}]}\n', "geneval")
+    (tmp_path / "signs.txt").write_text("no quotes\nnone here\n")
+    grown = config.model_copy(update={"prompts": config.prompts.model_copy(update={"groups_per_iteration": 9})})
+    with pytest.raises(PreflightError) as caught:
+        check_files(grown)
+    assert {problem.code for problem in caught.value.problems} == {
+        "prompts.metadata",
+        "prompts.too_few",
+        "rewards.no_prompts",
+    }
+
+
 def test_a_method_whose_extra_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = files(tmp_path, harmonizer={"method": "nash_mtl"})
     monkeypatch.setattr("harmonizer.config.find_spec", lambda name: None if name == "ecos" else "there")

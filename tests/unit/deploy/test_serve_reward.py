@@ -43,6 +43,7 @@ def taken_port() -> Any:
         (["ocr", "--arg", "match=exact"], ["ocr: args.match: Input should be 'published' or 'strict', got 'exact'"]),
         ([f"{FAKES}:PixelScorer", "--arg", "offst=1"], ["args do not fit", "offst", "it takes (offset: float = 0.0)"]),
         ([f"{FAKES}:Gone"], ["has no Gone"]),
+        ([f"{FAKES}:ExitsAtStart"], ["ExitsAtStart: SystemExit: usage: weights"]),
         ([f"{FAKES}:FailsToStart"], ["FailsToStart: TypeError: weights are of another type"]),
         (["no_module:X"], ["No module named 'no_module'; install its package"]),
         (["ocr", "--arg", "match"], ["--arg match: wants key=value"]),
@@ -57,6 +58,15 @@ def taken_port() -> Any:
 )
 def test_mistakes_are_one_line(marble: Marble, workdir: Path, args: list[str], says: list[str]) -> None:
     problem(marble("serve-reward", *args), *says)
+
+
+@pytest.mark.parametrize("token", ["ä", "two words", "bell\a"])
+def test_a_token_that_no_client_can_send_is_refused(
+    marble: Marble, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("MARBLE_TEST_TOKEN", token)
+    ran = marble("serve-reward", "ocr", "--port", "0", "--token-env", "MARBLE_TEST_TOKEN")
+    problem(ran, "--token-env: the environment variable MARBLE_TEST_TOKEN holds what no HTTP header can carry")
 
 
 def test_a_taken_port_is_known_before_anything_is_loaded(marble: Marble, taken_port: int) -> None:

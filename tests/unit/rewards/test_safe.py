@@ -1,5 +1,6 @@
 """Calls in which something breaks: every problem ends in its own cells, and nowhere else."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -217,3 +218,16 @@ def test_an_interrupt_is_not_a_failure() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(interrupted, [1])
+
+
+def test_a_scorer_that_calls_exit_over_one_sample_fails_that_sample() -> None:
+    """FAULTS 8: a reward server would end, with the requests of everybody."""
+
+    def scorer(images: Any, prompts: Sequence[str], metadata: Any) -> RewardResult:
+        if 255 in images[:, 0, 0, 0]:
+            sys.exit("bad file")
+        return from_scores([float(image[0, 0, 0]) for image in images])
+
+    result = run(scorer, [10, 255, 30])
+    assert result.states.tolist() == [State.SCORED, State.FAILED, State.SCORED]
+    assert result.reasons[1] == "SystemExit: bad file"
