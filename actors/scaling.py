@@ -55,8 +55,13 @@ def check_size(reward: str, size: int, pools: Mapping[str, PoolConfig]) -> None:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resized]:
+def ask(
+    run_dir: Path, sizes: Mapping[str, int], patience_s: float, running: Callable[[], bool] = lambda: True
+) -> list[Resized]:
     """Leaves a request and waits for the answer.
+
+    Args:
+        running: whether the run still goes on; one that has ended is not waited for.
 
     Raises:
         UserError: it was refused, nobody took it up (it is withdrawn then), or it was taken up and not answered.
@@ -67,13 +72,14 @@ def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resi
     request, answer = folder / (name + REQUEST), folder / (name + ANSWER)
     _write(request, {"sizes": dict(sizes)})
     try:
-        answered = _wait(answer, patience_s)
+        answered = _wait(answer, patience_s, running)
     except BaseException:  # Ctrl-C above all: nobody waits for the answer any more
         _withdrawn(request)
         raise
     if not answered and _withdrawn(request):
-        raise UserError(f"{run_dir} did not take up the request within {patience_s:g} s; nothing was changed")
-    if not answered and not _wait(answer, TAKEN_PATIENCE_S):
+        why = f"did not take up the request within {patience_s:g} s" if running() else "has ended meanwhile"
+        raise UserError(f"{run_dir} {why}; nothing was changed")
+    if not answered and not _wait(answer, TAKEN_PATIENCE_S, lambda: True):
         raise UserError(f"{run_dir} took up the request and gave no answer; its status says what became of it")
     data = json_text.parse(answer.read_bytes())
     answer.unlink()
@@ -82,11 +88,11 @@ def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resi
     return [Resized(**change) for change in data["resized"]]
 
 
-def _wait(path: Path, patience_s: float) -> bool:
+def _wait(path: Path, patience_s: float, running: Callable[[], bool]) -> bool:
     deadline_s = time.monotonic() + patience_s
     while not path.exists():
-        if time.monotonic() > deadline_s:
-            return False
+        if time.monotonic() > deadline_s or not running():
+            return path.exists()  # the last thing a run does may be to answer
         # A listing makes network file systems look again.
         os.listdir(path.parent)
         time.sleep(ASK_AGAIN_S)

@@ -51,7 +51,7 @@ class Order:
     port: int
     token_env: str | None
     limits: Limits
-    grace_s: float
+    grace_s: int
     as_json: bool
 
 

@@ -63,6 +63,14 @@ def test_nobody_there_withdraws_the_request(tmp_path: Path) -> None:
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
+def test_a_run_that_ends_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+    began_s, looks = time.monotonic(), iter([True, True, False, False])
+    with pytest.raises(UserError, match="has ended meanwhile; nothing was changed"):
+        ask(tmp_path, {"ocr": 3}, 300, lambda: next(looks))
+    assert time.monotonic() - began_s < 60
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 def test_what_an_earlier_life_of_the_run_left_is_not_done(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / f"old{REQUEST}").write_text('{"sizes": {"ocr": 4}}')

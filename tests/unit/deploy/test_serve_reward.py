@@ -53,6 +53,8 @@ def taken_port() -> Any:
         (["ocr", "--host", "no.such.host.invalid"], ["--host no.such.host.invalid: "]),
         (["ocr", "--port", "70000"], ["--port"]),
         (["ocr", "--queue", "0"], ["--queue"]),
+        (["ocr", "--grace-s", "nan"], ["--grace-s"]),
+        (["ocr", "--grace-s", "1e99"], ["--grace-s"]),
         ([], ["NAME"]),
     ],
 )
