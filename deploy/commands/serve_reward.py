@@ -34,9 +34,7 @@ def serve_reward(
     queue: Annotated[int, typer.Option(min=1, max=1024, help="Requests that may be in at once; more get 429.")] = 8,
     grace_s: Annotated[
         int,
-        typer.Option(
-            min=0, max=86400, help="Seconds that requests under way get to finish once it is stopped."
-        ),
+        typer.Option(min=0, max=86400, help="Seconds that requests under way get to finish once it is stopped."),
     ] = 30,
     as_json: JsonOption = False,
 ) -> int:
