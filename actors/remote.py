@@ -31,8 +31,8 @@ LOST = (
     ray.exceptions.NodeDiedError,
     ray.exceptions.LocalRayletDiedError,
 )
-"""Errors that say that the process behind a call is gone. Taken for a failure of the call, one would leave a dead replica
-at work, which fails faster than others score and so gets most of the queue."""
+"""Errors that say that the process behind a call is gone. Taken for a failure of the call, one would leave a dead
+replica at work, which fails faster than others score and so gets most of the queue."""
 
 
 class ActorLostError(Exception):
