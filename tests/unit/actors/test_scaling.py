@@ -113,10 +113,11 @@ def test_a_run_that_ends_after_taking_a_request_up_is_not_said_to_have_done_noth
 ) -> None:
     monkeypatch.setattr(scaling, "TAKEN_PATIENCE_S", 0.1)
     said: list[str] = []
+    ended = threading.Event()
 
     def asks() -> None:
         with pytest.raises(UserError) as caught:
-            ask(tmp_path, {"ocr": 3}, 0.5)
+            ask(tmp_path, {"ocr": 3}, 300, lambda: not ended.is_set())
         said.append(str(caught.value))
 
     thread = threading.Thread(target=asks)
@@ -124,6 +125,7 @@ def test_a_run_that_ends_after_taking_a_request_up_is_not_said_to_have_done_noth
     while not (waiting := list(tmp_path.glob(f"{FOLDER}/*{REQUEST}"))):
         time.sleep(0.01)
     waiting[0].rename(waiting[0].with_name(f"x{TAKEN}"))
+    ended.set()
     thread.join()
     assert said == [f"{tmp_path} took up the request and gave no answer; its status says what became of it"]
 

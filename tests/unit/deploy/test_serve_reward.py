@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from deploy.paths import ROOT
 from deploy.reward_service import serving
 from deploy.reward_service.serving import about
 from rewards.config import HttpArgs, RewardConfig
+from rewards.contract import RewardResult
 from rewards.http_scorer import HttpScorer
 from rewards.registry import build_scorer, self_test
 from tests.unit.rewards.fakes import PixelScorer, painted
@@ -177,8 +178,7 @@ def test_sigterm_finishes_what_is_in_flight_and_is_no_error() -> None:
         assert process.stdout is not None
         remote = HttpScorer(HttpArgs(url=json.loads(process.stdout.readline())["url"]))
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(remote, painted(200), ["a"], [{}])
-            _wait_until_in(remote)
+            answer = _under_way(remote, pool)
             process.send_signal(signal.SIGTERM)
             assert answer.result(60).scores.tolist() == [2.0]
         _, err = process.communicate(timeout=60)
@@ -188,6 +188,12 @@ def test_sigterm_finishes_what_is_in_flight_and_is_no_error() -> None:
         process.wait()
 
 
-def _wait_until_in(remote: HttpScorer) -> None:
-    while not httpx2.get(f"{remote.args.url}/healthz", trust_env=False, verify=False).json()["requests"]:
-        time.sleep(0.01)
+def _under_way(remote: HttpScorer, pool: ThreadPoolExecutor) -> Future[RewardResult]:
+    """A request that the server has and has not answered; on a busy machine the first may be over before it is seen."""
+    for _ in range(30):
+        answer = pool.submit(remote, painted(200), ["a"], [{}])
+        while not answer.done():
+            if httpx2.get(f"{remote.args.url}/healthz", trust_env=False, verify=False).json()["requests"]:
+                return answer
+            time.sleep(0.01)
+    raise AssertionError("no request was seen under way")
