@@ -140,7 +140,7 @@ def faults(num_samples: int, replicas: int = 2, retries: int = 1) -> dict[str, A
         "failures_as_injected": all(said["as_injected"] for said in by_pool.values()),
         "lost": sum(said["lost"] for said in by_pool.values()),
         # A sample settled twice is counted by its pool, though the ledger has one place for it.
-        "doubled": sum(state.images - num_samples for state in pools.values()) + duplicates(rows),
+        "doubled": sum(max(0, state.images - num_samples) for state in pools.values()) + duplicates(rows),
     }
 
 
@@ -191,9 +191,11 @@ def clip() -> dict[str, Any]:
 def measure(parts: Sequence[str], num_samples: int, replicas: int) -> dict[str, Any]:
     """The parts asked for, on a Ray of their own."""
     makers = {"speed": speed, "resize": resize, "faults": lambda: faults(num_samples, replicas)}
-    os.environ["PYTHONPATH"] = str(ROOT)  # of Ray's workers, which inherit it
-    with connected(recipe({"sleeps": SLEEPER}, {}, BATCH)):
-        found = {part: makers[part]() for part in parts if part in makers}
+    found: dict[str, Any] = {}
+    if any(part in makers for part in parts):
+        os.environ["PYTHONPATH"] = str(ROOT)  # of Ray's workers, which inherit it
+        with connected(recipe({"sleeps": SLEEPER}, {}, BATCH)):
+            found = {part: makers[part]() for part in parts if part in makers}
     if "clip" in parts:
         found["clip"] = clip()
     counts = [found[part] for part in ("resize", "faults") if part in found]
