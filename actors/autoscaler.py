@@ -25,7 +25,7 @@ class Autoscaler:
 
     def wanted(self, outstanding: int) -> int:
         """Replicas for so many calls queued or under way."""
-        return min(self._max, max(self._min, math.ceil(outstanding / self._config.target_queue)))
+        return max(self._min, math.ceil(min(self._max, outstanding / self._config.target_queue)))
 
     def decide(self, now_s: float, size: int, outstanding: int) -> int:
         """The size to have now, by all that was seen so far. Call it more often than the patience it is given."""

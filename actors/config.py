@@ -26,6 +26,8 @@ SMALLEST_AMOUNT = 1e-4
 OWN_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 """Resources that Ray wants under keys of their own."""
 NOT_CUSTOM = ("memory", "object_store_memory")
+MAX_REPLICAS = 4096
+"""Of one role: a slip of the finger must not ask a cluster for millions of processes."""
 
 
 class _Strict(BaseModel):
@@ -76,7 +78,7 @@ class PromptsConfig(_Strict):
 class RoleConfig(_Strict):
     """What one actor of a role asks of the cluster."""
 
-    replicas: int = Field(1, ge=1)
+    replicas: int = Field(1, ge=1, le=MAX_REPLICAS)
     num_cpus: float = Field(0.1, ge=0)
     num_gpus: float = Field(0.0, ge=0)
     resources: dict[str, float] = Field(default_factory=dict)
@@ -150,8 +152,8 @@ class PoolConfig(RoleConfig):
     """One reward's pool of scorers. `replicas` is the number at the start."""
 
     min_replicas: int = Field(1, ge=1)
-    max_replicas: int | None = Field(None, ge=1)
-    """Neither `marble scale` nor autoscale goes beyond; None: `marble scale` may ask for any number."""
+    max_replicas: int | None = Field(None, ge=1, le=MAX_REPLICAS)
+    """Neither `marble scale` nor autoscale goes beyond; None: `marble scale` may ask for MAX_REPLICAS."""
     batch_size: int = Field(32, ge=1)
     timeout_s: Seconds = 120.0
     """For one call on one batch; a replica past it is killed and replaced."""
@@ -172,12 +174,12 @@ class PoolConfig(RoleConfig):
 
     def allows(self, replicas: int) -> bool:
         """Whether the pool may have so many."""
-        return self.min_replicas <= replicas and (self.max_replicas is None or replicas <= self.max_replicas)
+        return self.min_replicas <= replicas <= (self.max_replicas or MAX_REPLICAS)
 
     @property
     def range_text(self) -> str:
         """The allowed sizes in words."""
-        return f"{self.min_replicas} " + ("or more" if self.max_replicas is None else f"to {self.max_replicas}")
+        return f"{self.min_replicas} to {self.max_replicas or MAX_REPLICAS}"
 
 
 class LearnerGroupConfig(RoleConfig):

@@ -175,14 +175,17 @@ class Crew:
         return self._finished(replica, value)
 
     def expire(self) -> list[Outcome]:
-        """Replaces replicas that are past their time limit."""
+        """Replaces replicas that are past their time limit.
+
+        An answer that is there is in time, however late it is looked at: who was busy is the caller.
+        """
         now_s = self._remote.now_s()
         outcomes: list[Outcome] = []
         for replica in list(self._replicas):
             if replica.ref is None:
                 continue
             limit_s = self._start_timeout_s if replica.attempt is None else self._call_timeout_s
-            if now_s - replica.since_s <= limit_s:
+            if now_s - replica.since_s <= limit_s or self._remote.wait([replica.ref], 0.0):
                 continue
             if replica.in_first_start:
                 replica.release()

@@ -4,6 +4,7 @@ A party of every pump (actors.pump) that has no calls of its own: whoever is wai
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from actors.autoscaler import Autoscaler
@@ -60,8 +61,9 @@ class PoolControl:
         return []
 
     def write(self) -> None:
-        """The figures as of now, into the run directory."""
-        write_pools(self._run_dir, {name: pool.state() for name, pool in self._pools.items()})
+        """The figures as of now, into the run directory; for eyes only, so a full disk is not met here first."""
+        with suppress(OSError):
+            write_pools(self._run_dir, {name: pool.state() for name, pool in self._pools.items()})
 
     def resize(self, sizes: Mapping[str, int]) -> list[Resized]:
         """Gives pools the sizes asked for.

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from actors.files import write_atomically
-from learner import json_text
 
 NAME = "pools.json"
 RATE_WINDOW_S = 60.0
@@ -99,7 +99,17 @@ def write_pools(run_dir: Path, pools: Mapping[str, PoolState]) -> None:
 def read_pools(run_dir: Path) -> dict[str, PoolState]:
     """What :func:`write_pools` wrote last; empty where there is nothing that can be read."""
     try:
-        data: dict[str, Any] = json_text.parse((run_dir / NAME).read_bytes())
-        return {name: PoolState(**state) for name, state in data["pools"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return _PoolsFile.model_validate_json((run_dir / NAME).read_bytes(), strict=True).pools
+    except (OSError, ValidationError):
         return {}
+
+
+def drop_pools(run_dir: Path) -> None:
+    """Of an earlier life of the run, whose figures would be taken for those of this one until it writes its own."""
+    (run_dir / NAME).unlink(missing_ok=True)
+
+
+class _PoolsFile(BaseModel):
+    """Of what is in the file, what is read."""
+
+    pools: dict[str, PoolState]

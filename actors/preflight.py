@@ -75,8 +75,9 @@ def check_files(config: RunConfig) -> PromptSets:
     problems += coded(
         "prompts.metadata", [*bad_metadata(config, train, "train"), *bad_metadata(config, held, "heldout")]
     )
-    if not problems:
-        problems += coded("prompts.too_few", shortages(train, config.prompts.groups_per_iteration))
+    per_source = config.prompts.groups_per_iteration // len(config.prompts.sources)
+    problems += coded("prompts.too_few", shortages(train, per_source * len(train)))
+    if not (unread or more):
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, train, "train"))
         problems += coded("rewards.no_prompts", rewards_without_prompts(config, held, "heldout"))
     problems += start_problems(config)

@@ -23,6 +23,16 @@ Ref = Any
 
 REF_BYTES = 28
 """A Ray object id; what a reference costs as an argument, about."""
+LOST = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.WorkerCrashedError,
+    # Killed to free memory. Ray says so with an error of another family, now and to every later call.
+    ray.exceptions.OutOfMemoryError,
+    ray.exceptions.NodeDiedError,
+    ray.exceptions.LocalRayletDiedError,
+)
+"""Errors that say that the process behind a call is gone. Taken for a failure of the call, one would leave a dead
+replica at work, which fails faster than others score and so gets most of the queue."""
 
 
 class ActorLostError(Exception):
@@ -101,7 +111,7 @@ class RayRemote:
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None) or error
             raise CallFailedError(one_line(cause), isinstance(cause, UserError)) from error
-        except (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError) as error:
+        except LOST as error:
             raise ActorLostError(one_line(error)) from error
         except ray.exceptions.RayError as error:
             raise CallFailedError(one_line(error)) from error

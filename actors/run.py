@@ -13,6 +13,7 @@ from actors.ledger import Ledger
 from actors.lock import RunLock
 from actors.metrics import MetricsLog
 from actors.pool_control import PoolControl
+from actors.pool_stats import drop_pools
 from actors.preflight import PromptSets
 from actors.prompts import PromptSampler
 from actors.remote import Remote
@@ -78,6 +79,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     """
     config, began_s = order.config, time.monotonic()
     _take_run_dir(order, until)
+    drop_pools(order.run_dir)
     requests = Requests(order.run_dir)
     prompts = preflight.check_files(config)
     for warning in prompts.warnings:

@@ -10,6 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,16 @@ def check_size(reward: str, size: int, pools: Mapping[str, PoolConfig]) -> None:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resized]:
+def ask(
+    run_dir: Path, sizes: Mapping[str, int], patience_s: float, running: Callable[[], bool] = lambda: True
+) -> list[Resized]:
     """Leaves a request and waits for the answer.
 
+    Args:
+        running: whether the run still goes on; one that has ended is not waited for.
+
     Raises:
-        UserError: it was refused, or nobody took it up; it is withdrawn then.
+        UserError: it was refused, nobody took it up (it is withdrawn then), or it was taken up and not answered.
     """
     folder = run_dir / FOLDER
     folder.mkdir(exist_ok=True)
@@ -66,12 +72,15 @@ def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resi
     request, answer = folder / (name + REQUEST), folder / (name + ANSWER)
     _write(request, {"sizes": dict(sizes)})
     try:
-        answered = _wait(answer, patience_s)
+        answered = _wait(answer, patience_s, running)
     except BaseException:  # Ctrl-C above all: nobody waits for the answer any more
         _withdrawn(request)
         raise
-    if not answered and (_withdrawn(request) or not _wait(answer, TAKEN_PATIENCE_S)):
-        raise UserError(f"{run_dir} did not take up the request within {patience_s:g} s; nothing was changed")
+    if not answered and _withdrawn(request):
+        why = f"did not take up the request within {patience_s:g} s" if running() else "has ended meanwhile"
+        raise UserError(f"{run_dir} {why}; nothing was changed")
+    if not answered and not _wait(answer, TAKEN_PATIENCE_S, lambda: True):
+        raise UserError(f"{run_dir} took up the request and gave no answer; its status says what became of it")
     data = json_text.parse(answer.read_bytes())
     answer.unlink()
     if data["refused"]:
@@ -79,11 +88,11 @@ def ask(run_dir: Path, sizes: Mapping[str, int], patience_s: float) -> list[Resi
     return [Resized(**change) for change in data["resized"]]
 
 
-def _wait(path: Path, patience_s: float) -> bool:
+def _wait(path: Path, patience_s: float, running: Callable[[], bool]) -> bool:
     deadline_s = time.monotonic() + patience_s
     while not path.exists():
-        if time.monotonic() > deadline_s:
-            return False
+        if time.monotonic() > deadline_s or not running():
+            return path.exists()  # the last thing a run does may be to answer
         # A listing makes network file systems look again.
         os.listdir(path.parent)
         time.sleep(ASK_AGAIN_S)
@@ -108,25 +117,32 @@ class Requests:
     def __init__(self, run_dir: Path) -> None:
         """What an earlier life of the run left behind is dropped; from here on requests wait to be served."""
         self._folder = run_dir / FOLDER
-        for path in self._waiting():
-            path.unlink(missing_ok=True)
+        for path in self._files(REQUEST, TAKEN, ANSWER):
+            with suppress(OSError):
+                path.unlink()
 
     def serve(self, apply: Apply) -> None:
-        """Takes up every request that is there, the oldest first, and answers it."""
-        for request in self._waiting():
-            taken = request.with_name(request.name.replace(REQUEST, TAKEN))
+        """Takes up every request that is there, the oldest first, and answers it.
+
+        The folder is open to others, perhaps other users: whatever they put there must not end the run.
+        """
+        for request in self._files(REQUEST):
+            taken = request.with_name(request.name.removesuffix(REQUEST) + TAKEN)
             try:
                 request.rename(taken)
-            except FileNotFoundError:
-                continue  # withdrawn at this moment
-            _write(taken.with_name(taken.name.replace(TAKEN, ANSWER)), _answer(taken, apply))
-            taken.unlink()
+            except OSError:
+                continue  # withdrawn at this moment, or not ours to take
+            answer = _answer(taken, apply)
+            with suppress(OSError):
+                _write(request.with_name(request.name.removesuffix(REQUEST) + ANSWER), answer)
+                taken.unlink()
 
-    def _waiting(self) -> list[Path]:
+    def _files(self, *kinds: str) -> list[Path]:
+        """The oldest first."""
         try:
-            found = [path for path in self._folder.iterdir() if path.name.endswith(REQUEST)]
+            found = [path for path in self._folder.iterdir() if path.name.endswith(kinds)]
             return sorted(found, key=lambda path: path.stat().st_mtime)
-        except FileNotFoundError:
+        except OSError:
             return []
 
 
@@ -144,10 +160,13 @@ def _sizes(taken: Path) -> dict[str, int]:
         UserError: not what :func:`ask` writes.
     """
     try:
-        sizes = json_text.parse(taken.read_bytes())["sizes"]
-        return {str(name): int(size) for name, size in sizes.items()}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        sizes: dict[str, int] = json_text.parse(taken.read_bytes())["sizes"]
+        wrong = [size for size in sizes.values() if type(size) is not int]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{taken.name} is no request: {error}") from error
+    if wrong:
+        raise UserError(f"{taken.name} is no request: {wrong[0]!r} is no number of replicas")
+    return sizes
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

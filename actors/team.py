@@ -1,6 +1,6 @@
 """All actors of one run: created together, waited for together, gone together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,15 +155,19 @@ class Team:
         """Has one more moved on by every wait from now on."""
         self._attendants.append(party)
 
-    def start(self, check: Callable[[], None], progress: Callable[[str], None], with_learner: bool = True) -> None:
+    def start(self, check: Callable[[], None], progress: Callable[[str], None], without: Collection[str] = ()) -> None:
         """Creates every actor and waits until all are up.
+
+        Args:
+            without: roles that are left out: `rollout`, `reward.NAME`, `learner`.
 
         Raises:
             UserError: some could not start; every distinct reason, a line each.
         """
         for crew in self.crews:
-            crew.start()
-        if with_learner:
+            if crew.role not in without:
+                crew.start()
+        if "learner" not in without:
             self._spawn_learner()
         problems: list[str] = []
         seen = -1

@@ -129,7 +129,7 @@ def staged(config: RunConfig, identity: Identity | None = None) -> Iterator[Team
     spawn: Spawn = lambda kind, *rest: spawn_actor(Painter if kind is RolloutActor else kind, *rest)  # noqa: E731
     team = Team(config, RayRemote(), spawn, SilentListener().on_warning)
     try:
-        team.start(go_on, lambda detail: None, with_learner=False)
+        team.start(go_on, lambda detail: None, without=["learner"])
         yield team
     finally:
         team.close()

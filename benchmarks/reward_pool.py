@@ -132,7 +132,7 @@ def faults(num_samples: int, replicas: int = 2, retries: int = 1) -> dict[str, A
         pools = {name: pool.state() for name, pool in team.pools.items()}
         Ledger(Path(folder), names).append(0, LedgerEntry(prompts, harvest, no_steps(harvest), {}))
         rows = read_table(Path(folder), SAMPLES).to_pylist()
-    by_pool = {name: verdict(name, rows, fates(seed, num_samples)) for seed, name in enumerate(names)}
+    by_pool = {name: verdict(name, rows, fates(seed, num_samples), num_samples) for seed, name in enumerate(names)}
     return {
         "seconds": seconds,
         "processes_lost": {name: state.lost for name, state in pools.items()},
@@ -140,7 +140,7 @@ def faults(num_samples: int, replicas: int = 2, retries: int = 1) -> dict[str, A
         "failures_as_injected": all(said["as_injected"] for said in by_pool.values()),
         "lost": sum(said["lost"] for said in by_pool.values()),
         # A sample settled twice is counted by its pool, though the ledger has one place for it.
-        "doubled": sum(state.images - num_samples for state in pools.values()) + duplicates(rows),
+        "doubled": sum(max(0, state.images - num_samples) for state in pools.values()) + duplicates(rows),
     }
 
 
@@ -159,7 +159,9 @@ def no_steps(harvest: Harvest) -> IterationReport:
     )
 
 
-def verdict(name: str, rows: Sequence[Mapping[str, Any]], injected: Mapping[int, str]) -> dict[str, Any]:
+def verdict(
+    name: str, rows: Sequence[Mapping[str, Any]], injected: Mapping[int, str], num_samples: int
+) -> dict[str, Any]:
     """What the ledger's rows say of one pool."""
     states = Counter(State(row[f"state_{name}"]).name.lower() for row in rows)
     failed = {row["sample"] for row in rows if row[f"state_{name}"] == State.FAILED}
@@ -167,7 +169,7 @@ def verdict(name: str, rows: Sequence[Mapping[str, Any]], injected: Mapping[int,
     return {
         "states": dict(states),
         "as_injected": failed == set(injected),
-        "lost": len({row["sample"] for row in rows} - failed - right),
+        "lost": len(set(range(num_samples)) - failed - right),
     }
 
 
@@ -189,9 +191,11 @@ def clip() -> dict[str, Any]:
 def measure(parts: Sequence[str], num_samples: int, replicas: int) -> dict[str, Any]:
     """The parts asked for, on a Ray of their own."""
     makers = {"speed": speed, "resize": resize, "faults": lambda: faults(num_samples, replicas)}
-    os.environ["PYTHONPATH"] = str(ROOT)  # of Ray's workers, which inherit it
-    with connected(recipe({"sleeps": SLEEPER}, {}, BATCH)):
-        found = {part: makers[part]() for part in parts if part in makers}
+    found: dict[str, Any] = {}
+    if any(part in makers for part in parts):
+        os.environ["PYTHONPATH"] = str(ROOT)  # of Ray's workers, which inherit it
+        with connected(recipe({"sleeps": SLEEPER}, {}, BATCH)):
+            found = {part: makers[part]() for part in parts if part in makers}
     if "clip" in parts:
         found["clip"] = clip()
     counts = [found[part] for part in ("resize", "faults") if part in found]

@@ -14,8 +14,8 @@ from deploy.files import to_json
 from deploy.recipe import Examined, examine
 from learner.errors import Problem, UserError
 
-NOT_STARTED_WITH = ("model.files", "rewards.files", "rewards.environment")
-"""What is known to be broken would only be told again, less clearly, by every actor that meets it."""
+DRAWS_AND_LEARNS = ("rollout", "learner")
+"""Roles that load the base model."""
 
 
 def check_recipe(path: Path, sets: Sequence[str], address: str | None, as_json: bool) -> int:
@@ -68,9 +68,8 @@ def look(config: RunConfig, address: str | None, found: Found, examined: Examine
     def cluster() -> None:
         with connected(config, address):
             fits = found.collect(lambda: check_cluster(config), "cluster.resources")
-            broken = examined.recipe is None or any(problem.code in NOT_STARTED_WITH for problem in found.problems)
-            if fits and not broken:
-                _start(config, found)
+            if fits:
+                _start(config, found, _known_broken(config, found.problems, examined.recipe is None))
 
     found.collect(cluster, "cluster.unreachable")
     found.problems[:] = dict.fromkeys(found.problems)
@@ -84,18 +83,32 @@ def _is_news(problem: Problem, examined: Examined) -> bool:
     return settled or problem.code not in ("prompts.too_few", "rewards.no_prompts")
 
 
-def _start(config: RunConfig, found: Found) -> None:
-    """Start every actor as a run would: the base is loaded, each scorer scores one known image."""
+def _known_broken(config: RunConfig, problems: Sequence[Problem], does_not_load: bool) -> set[str]:
+    """Roles of which something has been told already: starting them would only tell it again, less clearly.
+
+    A problem names the keys it is about. Of a recipe that does not load only scorers are started, each by itself: the
+    others have a hand in most combinations.
+    """
+    sections = {f"reward.{name}": (f"rewards.{name}.", f"actors.pools.{name}.") for name in config.reward_names}
+    told = [problem.text for problem in problems]
+    broken = {role for role, keys in sections.items() if any(key in text for key in keys for text in told)}
+    no_base = does_not_load or any(problem.code == "model.files" for problem in problems)
+    return broken.union(DRAWS_AND_LEARNS if no_base else ())
+
+
+def _start(config: RunConfig, found: Found, without: set[str]) -> None:
+    """Start actors as a run would: the base is loaded, each scorer scores one known image."""
     from actors.local_ray import new_identity
     from actors.remote import RayRemote
     from actors.team import Team, ray_spawn
 
     def warn(text: str) -> None:
-        found.problems.append(Problem("actors.start", text))
+        # A process that was replaced by one that came up stops nothing; one that does not come up is a problem then.
+        found.warnings.append(Problem("actors.start", text))
 
     team = Team(config, RayRemote(), ray_spawn(new_identity(config.run.name)), warn)
     try:
-        if found.collect(lambda: team.start(_go_on, _say), "actors.start"):
+        if found.collect(lambda: team.start(_go_on, _say, without), "actors.start"):
             found.vitals = team.start_vitals()
         else:
             found.problems[:] = map(_named_by_role, found.problems)

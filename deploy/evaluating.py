@@ -123,7 +123,7 @@ def run_evaluation(subject: Subject, address: str | None) -> tuple[EvaluationRes
         check_cluster(config)
         team = Team(config, RayRemote(), ray_spawn(new_identity(config.run.name)), lambda text: say("warning", text))
         try:
-            team.start(_go_on, lambda detail: say("starting actors", detail), with_learner=False)
+            team.start(_go_on, lambda detail: say("starting actors", detail), without=["learner"])
             push(team, subject.lora)
             return _drawn(team, subject, "before", say), _drawn(team, subject, "ema", say)
         finally:

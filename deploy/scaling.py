@@ -14,7 +14,7 @@ from learner.errors import UserError
 
 PATIENCE_S = 60.0
 """For a run to take the request up; it looks twice a second, but not while its actors start."""
-_SIZE = re.compile(r"^reward\.([^=]+)=(\d+)$")
+_SIZE = re.compile(r"^reward\.([^=]+)=([0-9]{1,9})$")
 
 
 def scale_run(run: Path, texts: Sequence[str], as_json: bool) -> None:
@@ -25,9 +25,10 @@ def scale_run(run: Path, texts: Sequence[str], as_json: bool) -> None:
     """
     run_dir, recipe = load_run(run if run.exists() else runs_root() / run)
     sizes = parse(texts, recipe.config)
-    _require_running(run_dir)
+    if not _is_running(run_dir):
+        raise UserError(f"{run_dir.path} is not running; its recipe says with how many replicas it starts")
     with loading(str(run_dir.path)):
-        resized = ask(run_dir.path, sizes, PATIENCE_S)
+        resized = ask(run_dir.path, sizes, PATIENCE_S, lambda: _is_running(run_dir))
     if as_json:
         print(to_json([vars(change) for change in resized]))
         return
@@ -61,11 +62,7 @@ def parse(texts: Sequence[str], config: RunConfig) -> dict[str, int]:
     return sizes
 
 
-def _require_running(run_dir: RunDir) -> None:
-    """
-    Raises:
-        UserError: nobody holds the run, or only a dead process does. One on another machine is given the chance.
-    """
+def _is_running(run_dir: RunDir) -> bool:
+    """Whether somebody holds the run who is not known to be dead: one on another machine is given the chance."""
     owner = owner_of(run_dir.path)
-    if owner is None or owner.alive is False:
-        raise UserError(f"{run_dir.path} is not running; its recipe says with how many replicas it starts")
+    return owner is not None and owner.alive is not False

@@ -23,12 +23,18 @@ from rewards.wire import Part, excerpt
 MAX_ANSWER_BYTES = 16 * 2**20
 """A cell takes some 50 bytes, a failed one up to 2 kB; whoever sends more is no reward server."""
 
+_CONTENT_REFUSED = (400, 422)
+
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that no proxy of the environment stands in front of."""
 
 
 class CallError(Exception):
     """No usable answer came; the text says what was tried and what came, without the address."""
+
+
+class RefusedError(CallError):
+    """The server does not take what was sent (400 or 422): a part of it may be at fault, and the rest be taken."""
 
 
 class UnreachableError(CallError):
@@ -60,6 +66,8 @@ class _Refusal:
     transient: bool
     asked_s: float | None = None
     """What the server asks to wait."""
+    of_content: bool = False
+    """What was sent is at fault, not the moment nor the address."""
 
 
 def send(call: Call) -> bytes:
@@ -67,6 +75,7 @@ def send(call: Call) -> bytes:
 
     Raises:
         UnreachableError: no answer in time, or only errors of the connection, 408, 425, 429 and 5xx.
+        RefusedError: 400 or 422.
         CallError: another answer than 200 with JSON.
     """
     try:
@@ -125,7 +134,7 @@ class _Exchange:
                 return got
             self._last = got.reason
             if not got.transient:
-                raise CallError(got.reason)
+                raise (RefusedError if got.of_content else CallError)(got.reason)
             if self._tries > self._call.backoff.retries:
                 raise UnreachableError(self._said(""))
             delay_s = self._call.backoff.delay_s(self._tries, random.random(), got.asked_s)
@@ -173,4 +182,4 @@ async def _judged(response: httpx2.Response) -> bytes | _Refusal:
         return bytes(body)
     reason = f"status {response.status_code} {response.reason_phrase} with {kind}: {excerpt(bytes(body))}"
     asked_s = retry_after_s(response.headers.get("retry-after"), datetime.now(UTC))
-    return _Refusal(reason, is_transient(response.status_code), asked_s)
+    return _Refusal(reason, is_transient(response.status_code), asked_s, response.status_code in _CONTENT_REFUSED)

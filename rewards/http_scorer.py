@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rewards.config import HttpArgs
 from rewards.contract import Metadata, RewardResult
-from rewards.http_call import Call, CallError, UnreachableError, read_token, send
+from rewards.http_call import Call, CallError, RefusedError, UnreachableError, read_token, send
 from rewards.images import check_batch
 from rewards.results import Cell, collect, from_scores
 from rewards.retrying import Backoff
@@ -54,6 +54,7 @@ class HttpScorer:
 
         Raises:
             ValueError, TypeError: a batch that is not as rewards.images.check_batch wants it, or that JSON cannot hold.
+            RefusedError: the server does not take several samples together; it may take some of them.
         """
         return self._score(images_NHWC, prompts, metadata, evaluation=False)
 
@@ -83,6 +84,9 @@ class HttpScorer:
             self._check_size(images, parts)
             return decode_answer(send(self._call("POST", url, self.args.timeout_s, parts)), len(images))
         except (CallError, ValueError) as error:
+            if isinstance(error, RefusedError) and len(images) > 1:
+                # Raised, so that rewards.safe looks for the samples at fault.
+                raise RefusedError(f"{url}: {error}") from error
             return collect([Cell.failed(f"{url}: {error}")] * len(images))
 
     def _check_size(self, images: NDArray[np.uint8], parts: Sequence[Part]) -> None:

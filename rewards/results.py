@@ -9,7 +9,7 @@ import numpy as np
 from rewards.contract import RewardResult, State
 
 _MAX_REASON_CHARS = 2000
-"""A reason is stored once per failed sample in the ledger; runtimes put whole tracebacks into their messages."""
+"""A reason is stored once per failed sample in the ledger; runtimes and servers put whole tracebacks into theirs."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,23 @@ class Cell:
     @classmethod
     def not_applicable(cls, reason: str) -> "Cell":
         """The prompt carries no such signal."""
-        return cls(State.NOT_APPLICABLE, math.nan, reason)
+        return cls(State.NOT_APPLICABLE, math.nan, _storable(reason))
 
     @classmethod
     def failed(cls, reason: str) -> "Cell":
         """The sample could not be scored."""
-        return cls(State.FAILED, math.nan, reason)
+        return cls(State.FAILED, math.nan, _storable(reason))
 
 
 def describe(error: BaseException) -> str:
-    """`Type: text` of an exception, cut to what a ledger row can hold."""
-    return f"{type(error).__name__}: {error}"[:_MAX_REASON_CHARS]
+    """`Type: text` of an exception, as a ledger row can hold it."""
+    return _storable(f"{type(error).__name__}: {error}")
+
+
+def _storable(reason: object) -> str:
+    """A reason cut to its beginning, and without halves of characters (file names that are not UTF-8 have them): no
+    file, message or column takes those."""
+    return str(reason)[:_MAX_REASON_CHARS].encode(errors="backslashreplace").decode()
 
 
 def collect(cells: Sequence[Cell]) -> RewardResult:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rewards.contract import Metadata, RewardResult, Scorer
+from rewards.contract import Metadata, RewardResult, Scorer, State
 from rewards.evaluation import score_for_evaluation
 from rewards.images import check_images
 from rewards.results import Cell, collect, describe, to_cells
@@ -17,6 +17,9 @@ NOT_APPLICABLE_REASON = "the reward does not apply to this prompt"
 
 _SCORER_IS_AWAY = (ConnectionError, TimeoutError)
 """Errors that speak of the scorer, not of a sample. Asking again for every half would only multiply the wait."""
+
+_FAULT = (Exception, SystemExit)
+"""What a scorer may raise: anything. Libraries made for the command line call sys.exit over a bad file."""
 
 _CallOn = Callable[[Sequence[int]], list[Cell]]
 """Scores the samples of these indices; may raise."""
@@ -78,20 +81,27 @@ def _score_chosen(call_on: _CallOn, images: NDArray[np.uint8], chosen: list[int]
     again = _score_in_full_shape(call_on, chosen, raised, healthy[0])
     if again is None:
         return cells
-    return [cell if index in raised else new for index, cell, new in zip(chosen, cells, again, strict=True)]
+    return [
+        cell if index in raised or new.state == State.FAILED else new
+        for index, cell, new in zip(chosen, cells, again, strict=True)
+    ]
 
 
 def _bisect(call_on: _CallOn, indices: list[int], raised: set[int]) -> list[Cell]:
-    """A cell for each sample; those that raise even alone are put into `raised`."""
+    """A cell for each sample; those that raise or fail even alone are put into `raised`."""
     try:
-        return call_on(indices)
+        cells = call_on(indices)
     except _SCORER_IS_AWAY as error:
         return [Cell.failed(describe(error))] * len(indices)
-    # A scorer is anyone's code and may raise anything; the reason is kept in the cell.
-    except Exception as error:  # noqa: BLE001
+    # A scorer is anyone's code; the reason is kept in the cell.
+    except _FAULT as error:
         if len(indices) == 1:
             raised.add(indices[0])
             return [Cell.failed(describe(error))]
+    else:
+        if len(indices) == 1 and cells[0].state == State.FAILED:
+            raised.add(indices[0])
+        return cells
     middle = len(indices) // 2
     return _bisect(call_on, indices[:middle], raised) + _bisect(call_on, indices[middle:], raised)
 
@@ -101,7 +111,7 @@ def _score_in_full_shape(call_on: _CallOn, chosen: list[int], raised: set[int], 
     try:
         return call_on([stand_in if index in raised else index for index in chosen])
     # The smaller batches have given scores already; this call only makes them independent of the failure.
-    except Exception:  # noqa: BLE001
+    except _FAULT:
         return None
 
 

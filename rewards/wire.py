@@ -25,6 +25,9 @@ from rewards.results import Cell, collect
 PROTOCOL = 1
 """Version of the contract; both sides refuse another one."""
 
+_PNG_DEPTH_AT, _PNG_DEPTH = 24, 8
+"""Byte of a PNG file that holds the bits per channel: signature, the first chunk's length and type, width, height."""
+
 REQUEST_PART, NPY_PART, PNG_PART = "request", "images", "image"
 
 Part = tuple[str, tuple[str | None, bytes, str]]
@@ -154,9 +157,11 @@ def decode_pngs(files: Sequence[bytes], max_bytes: int) -> NDArray[np.uint8]:
             with Image.open(io.BytesIO(data), formats=["PNG"]) as picture:
                 # Until here only the header is read: a small file may claim a huge picture.
                 shape = (len(files), picture.height, picture.width, 3)
-                if picture.mode != "RGB" or math.prod(shape) > max_bytes:
+                depth = data[_PNG_DEPTH_AT]  # Pillow calls 16 bits RGB too, and drops the lower ones
+                if picture.mode != "RGB" or depth != _PNG_DEPTH or math.prod(shape) > max_bytes:
                     raise ValueError(
-                        f"mode {picture.mode}, {list(shape)} in all; wants RGB of at most {max_bytes} bytes"
+                        f"mode {picture.mode} of {depth} bits, {list(shape)} in all; "
+                        f"wants RGB of {_PNG_DEPTH} bits, at most {max_bytes} bytes"
                     )
                 if images_NHWC is None:
                     images_NHWC = np.empty(shape, np.uint8)

@@ -33,8 +33,9 @@ def serve_reward(
     ] = 256,
     queue: Annotated[int, typer.Option(min=1, max=1024, help="Requests that may be in at once; more get 429.")] = 8,
     grace_s: Annotated[
-        float, typer.Option(min=0, help="Seconds that requests under way get to finish when the server is stopped.")
-    ] = 30.0,
+        int,
+        typer.Option(min=0, max=86400, help="Seconds that requests under way get to finish once it is stopped."),
+    ] = 30,
     as_json: JsonOption = False,
 ) -> int:
     """Serve one reward over HTTP (docs/http_rewards.md) until SIGTERM or Ctrl-C.

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import math
 import socket
 import threading
 
@@ -51,7 +50,7 @@ def url_of(sock: socket.socket) -> str:
 class Server:
     """A running server. Stopping lets the requests that are in finish, within the time of grace."""
 
-    def __init__(self, app: FastAPI, sock: socket.socket, grace_s: float) -> None:
+    def __init__(self, app: FastAPI, sock: socket.socket, grace_s: int) -> None:
         """Start it; it answers when this returns.
 
         Raises:
@@ -61,7 +60,7 @@ class Server:
         # uvicorn's own levels: it reports every cancelled request and every stop.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=math.ceil(grace_s)
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=grace_s
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([sock],), name="http", daemon=True)

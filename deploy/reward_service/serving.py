@@ -24,6 +24,7 @@ from deploy.reward_service.app import Limits, Service, create_app
 from deploy.reward_service.server import Server, bind
 from deploy.reward_service.turns import Turns
 from learner.errors import UserError
+from rewards import http_call
 from rewards.config import RewardConfig
 from rewards.contract import Scorer
 from rewards.dotted import nearest
@@ -50,7 +51,7 @@ class Order:
     port: int
     token_env: str | None
     limits: Limits
-    grace_s: float
+    grace_s: int
     as_json: bool
 
 
@@ -130,14 +131,13 @@ def read_token(variable: str | None) -> str | None:
     """The secret that clients must carry; None lets everybody in.
 
     Raises:
-        UserError: the variable is not set: serving without a token that was asked for would be worse.
+        UserError: the variable is not set (serving without a token that was asked for would be worse), or holds what no
+            client can send.
     """
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token:
-        raise UserError(f"--token-env: the environment variable {variable} is not set")
-    return token
+    try:
+        return http_call.read_token(variable)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 1)}") from error
 
 
 def started_scorer(name: str, chosen: Chosen) -> Scorer:
@@ -151,8 +151,8 @@ def started_scorer(name: str, chosen: Chosen) -> Scorer:
         self_test(scorer, chosen.side)
     except ValueError as error:
         raise UserError(f"{name}: {str(error).removeprefix(f'rewards.{name}.')}") from error
-    # A scorer is anyone's code and may raise anything.
-    except Exception as error:
+    # A scorer is anyone's code and may raise anything, sys.exit's own too.
+    except (Exception, SystemExit) as error:
         raise UserError(f"{name}: {describe(error)}") from error
     return scorer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.pool_stats import read_pools
+from actors.pool_stats import PoolState, read_pools, write_pools
 from actors.results import IterationResult
 from actors.scaling import Resized, ask
 from tests.integration.small_run import Recorder, contents, run, samples, small_config
@@ -25,9 +25,12 @@ class Scales(Recorder):
         self._wishes = {("rollout", "1/4 tasks"): 3, ("learner", "iteration 2"): 1, ("learner", "iteration 3"): 2}
         self._threads: list[threading.Thread] = []
         self.answers: list[list[Resized]] = []
+        self.figures_at_start: list[dict[str, PoolState]] = []
 
     def on_stage(self, stage: str, detail: str) -> None:
         super().on_stage(stage, detail)
+        if stage == "start":
+            self.figures_at_start.append(read_pools(self._run_dir))
         size = self._wishes.pop((stage, detail), None)
         if size is not None:
             self._threads.append(threading.Thread(target=self._ask, args=(size,)))
@@ -55,7 +58,10 @@ def fixed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scaling_while_training_goes_on_changes_no_bit(fixed: Path, model: Path, tmp_path: Path) -> None:
     config = small_config(model, tmp_path, run={"iterations": 3}, actors={"pools": POOLS})
     recorder, remote = Scales(tmp_path / "run"), InProcess(order=2, call_s=0.1)
+    (tmp_path / "run").mkdir()
+    write_pools(tmp_path / "run", {"red": PoolState(9, 9, 9, 9, 9, 9.0, 9, 9, 9.0, 9.0)})
     run(config, tmp_path / "run", remote, recorder)
+    assert recorder.figures_at_start[0] == {}, "those of an earlier life are not this one's"
     assert recorder.answers == [[Resized("red", 1, 3)], [Resized("red", 3, 1)], [Resized("red", 1, 2)]]
     scored = {name for name, method in remote.log if method == "score"}
     assert {"reward.red-0", "reward.red-1", "reward.red-2", "reward.red-3"} <= scored

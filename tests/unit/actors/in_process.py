@@ -92,6 +92,10 @@ class InProcess:
         self.handles.append(Handle(type(instance).__name__, name, instance))
         return self.handles[-1]
 
+    def idle(self, seconds: float) -> None:
+        """Time passes."""
+        self._now_s += seconds
+
     def alive(self) -> list[str]:
         """Names of the actors that live."""
         return [handle.name for handle in self.handles if handle.alive]

@@ -53,3 +53,8 @@ def test_after_a_replica_that_could_not_start_it_does_not_grow_for_a_while_but_m
     it.pause(PAUSE_S + 1)
     assert it.decide(PAUSE_S + 2, 8, 0) == 8
     assert it.decide(PAUSE_S + 7, 8, 0) == 1
+
+
+def test_a_target_of_next_to_nothing_is_as_many_as_there_may_be() -> None:
+    """Not a number without end, which no size is."""
+    assert (scaler(target=1e-308).wanted(5), scaler(target=1e-308).wanted(0)) == (8, 1)

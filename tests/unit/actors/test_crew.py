@@ -210,6 +210,19 @@ def test_answers_come_back_by_key_whatever_the_order_of_arrival() -> None:
     assert values == [[str(i) for i in range(12)]] * 4
 
 
+@pytest.mark.parametrize("passed_s", [9.0, 11.0])
+def test_an_answer_that_came_in_time_counts_however_late_it_is_looked_at(passed_s: float) -> None:
+    """The caller was busy meanwhile: starting processes, writing a checkpoint. Nobody is killed for that."""
+    stage = Stage(size=1).up()
+    stage.crew.submit(Work(0, "work", (0,), 2))
+    (ref,) = stage.crew.refs()
+    assert stage.remote.wait([ref], 0.0) == [ref]
+    stage.remote.idle(passed_s)
+    assert stage.crew.expire() == []
+    assert sorted(stage.work()) == [0]
+    assert (stage.crew.losses, stage.remote.alive()) == (0, ["worker-0"])
+
+
 # -- resizing ---------------------------------------------------------------------------------------------------------
 
 

@@ -102,7 +102,7 @@ def test_rewards_score_while_later_images_are_drawn() -> None:
     drawn = prompts(*("abcdefghij"[: num_tasks * num_per_task]))
     tasks = make_tasks("train", 0, 1, drawn, num_per_task)
     team = Team(config, remote, spawn, warn=lambda text: None)
-    team.start(lambda: None, lambda detail: None, with_learner=False)
+    team.start(lambda: None, lambda detail: None, without=["learner"])
     seen: list[tuple[int, int]] = []
     draw = Draw(tasks, drawn, None, SamplingConfig(steps=1), evaluation=False)
     found = draw_and_score(team, draw, 0.0, lambda: None, lambda *counts: seen.append(counts))

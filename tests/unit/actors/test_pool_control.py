@@ -137,3 +137,11 @@ def test_autoscaling_follows_the_queue_with_patience_and_within_bounds(tmp_path:
     assert crew.size == 1
     assert stage.changes[-1] == (Resized("ink", 3, 1), "autoscale")
     assert stage.pools["wash"].crew.size == 1
+
+
+def test_figures_that_cannot_be_written_do_not_end_the_run(tmp_path: Path) -> None:
+    """A full disk, a folder that is gone: whoever looks sees nothing, and that is all."""
+    stage = Stage(tmp_path / "gone")
+    stage.idle(5)
+    assert sum(len(cells.result.states) for cells in stage.score(6)) == 6
+    assert read_pools(tmp_path / "gone") == {}

@@ -1,10 +1,11 @@
 """The figures of a pool, and the file through which `marble status` gets them."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from actors.pool_stats import NAME, PoolMeter, PoolState, percentile, read_pools, write_pools
+from actors.pool_stats import NAME, PoolMeter, PoolState, drop_pools, percentile, read_pools, write_pools
 
 STATE = PoolState(2, 3, 7, 2, 640, 12.5, 3, 1, 0.05, 0.09)
 
@@ -33,11 +34,35 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_pools(tmp_path) == {"ocr": STATE}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pools": 3}', '{"pools": {"ocr": {"replicas": 1}}}'])
+GOOD = json.dumps({"time": 1.0, "pools": {"ocr": vars(STATE)}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"pools": 3}',
+        '{"pools": {"ocr": {"replicas": 1}}}',
+        GOOD.replace("12.5", '"fast"'),
+        GOOD.replace("12.5", "[1]"),
+        GOOD.replace("640", "null"),
+        GOOD.replace("0.09", '"0.09"'),
+    ],
+)
 def test_a_file_that_cannot_be_read_is_no_pools(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     assert read_pools(tmp_path) == {}
 
 
 def test_no_file_is_no_pools(tmp_path: Path) -> None:
+    assert read_pools(tmp_path) == {}
+
+
+def test_figures_of_an_earlier_life_are_dropped(tmp_path: Path) -> None:
+    drop_pools(tmp_path)
+    write_pools(tmp_path, {"ocr": STATE})
+    drop_pools(tmp_path)
     assert read_pools(tmp_path) == {}

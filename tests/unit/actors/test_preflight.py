@@ -142,6 +142,30 @@ def test_a_source_too_small_for_an_iteration_is_named(tmp_path: Path) -> None:
         check_files(grown)
 
 
+def test_metadata_that_is_wrong_hides_nothing_else(tmp_path: Path) -> None:
+    shapes = {"scorer": "geneval", "args": {"detector": "tinyworld.detector:ColourShapeDetector"}}
+    config = built_in(tmp_path, {"objects": {**shapes, "applies": ["objects"]}}, OBJECT_LINE, "geneval")
+    (tmp_path / "signs.txt").write_text("no quotes\nnone here\n")
+    grown = config.model_copy(update={"prompts": config.prompts.model_copy(update={"groups_per_iteration": 9})})
+    with pytest.raises(PreflightError) as caught:
+        check_files(grown)
+    assert {problem.code for problem in caught.value.problems} == {
+        "prompts.metadata",
+        "prompts.too_few",
+        "rewards.no_prompts",
+    }
+
+
+def test_a_file_that_cannot_be_read_does_not_hide_that_another_is_too_small(tmp_path: Path) -> None:
+    config = files(tmp_path)
+    (tmp_path / "plain.txt").write_text("cat\n\n")
+    grown = config.model_copy(update={"prompts": config.prompts.model_copy(update={"groups_per_iteration": 6})})
+    with pytest.raises(PreflightError) as caught:
+        check_files(grown)
+    assert [problem.code for problem in caught.value.problems] == ["prompts.file", "prompts.file", "prompts.too_few"]
+    assert "signs has 2 training prompts, but each iteration draws 3" in caught.value.lines[-1]
+
+
 def test_a_method_whose_extra_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = files(tmp_path, harmonizer={"method": "nash_mtl"})
     monkeypatch.setattr("harmonizer.config.find_spec", lambda name: None if name == "ecos" else "there")

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import ray
+import ray.exceptions
 
 from actors.local_ray import MAX_STORE_SHARE, new_identity, store_bytes
 from actors.process import INLINE_BYTES, actor_options
-from actors.remote import REF_BYTES, detached, one_line, size_of
+from actors.remote import REF_BYTES, ActorLostError, CallFailedError, RayRemote, detached, one_line, size_of
 from learner.errors import UserError
 from tests.unit.actors.stand_ins import recipe
 
@@ -45,6 +47,37 @@ def test_row_28_the_driver_loads_neither_torch_nor_models() -> None:
     root = Path(__file__).parents[3]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+GONE = [
+    ray.exceptions.ActorDiedError(),
+    ray.exceptions.ActorUnavailableError("no answer", None),
+    ray.exceptions.WorkerCrashedError(),
+    ray.exceptions.OutOfMemoryError("task was killed due to the node running low on memory"),
+    ray.exceptions.NodeDiedError("node is unreachable"),
+    ray.exceptions.LocalRayletDiedError(),
+]
+
+
+@pytest.mark.parametrize("error", GONE, ids=lambda error: type(error).__name__)
+def test_row_14_whatever_took_a_process_away_it_is_lost(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead replica that is not replaced fails every call at once, and so gets most of them."""
+
+    def get(ref: object, timeout: float) -> None:
+        raise error
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(ActorLostError):
+        RayRemote().get(ray.ObjectRef.nil(), 1.0)
+
+
+def test_what_a_live_process_raises_is_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(ref: object, timeout: float) -> None:
+        raise ray.exceptions.RayTaskError("score", "traceback", OSError("disk full"))
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(CallFailedError, match=r"^OSError: disk full$"):
+        RayRemote().get(ray.ObjectRef.nil(), 1.0)
 
 
 def test_an_actor_asks_for_what_its_role_says_and_gets_its_threads() -> None:

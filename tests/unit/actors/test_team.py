@@ -25,3 +25,18 @@ def test_a_scorer_in_a_pool_with_gpus_is_told_to_compute_there() -> None:
     for pool in team.pools.values():
         pool.crew.start()
     assert specs == {"fast": (0.25, "cuda"), "slow": (0.0, "cpu")}
+
+
+def test_roles_can_be_left_out() -> None:
+    remote = InProcess()
+
+    class Up:
+        def start(self) -> str:
+            return "up"
+
+    def spawn(kind: type[Any], role: RoleConfig, name: str, args: tuple[Any, ...]) -> Handle:
+        return remote.add(name, Up())
+
+    team = Team(recipe(), remote, spawn, lambda text: None)
+    team.start(lambda: None, lambda detail: None, without={"rollout", "learner", "reward.b"})
+    assert remote.alive() == ["reward.a-0", "reward.text-0"]

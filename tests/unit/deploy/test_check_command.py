@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from deploy_helpers import Marble, Ran, edited, problem, tree
@@ -20,15 +20,20 @@ class FakeTeam:
     """A team whose start ends as the test says; counts how often it was closed."""
 
     lines: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    without: ClassVar[set[str]] = set()
     closed = 0
 
-    def __init__(self, *args: Any) -> None:
-        pass
+    def __init__(self, config: RunConfig, remote: Any, spawn: Any, warn: Callable[[str], None]) -> None:
+        self._warn = warn
 
-    def start(self, check: Callable[[], None], progress: Callable[[str], None]) -> None:
+    def start(self, check: Callable[[], None], progress: Callable[[str], None], without: Collection[str]) -> None:
         from actors.team import StartError
 
+        type(self).without = set(without)
         progress("1/1 roles up")
+        for text in self.warnings:
+            self._warn(text)
         if self.lines:
             raise StartError(self.lines)
 
@@ -64,6 +69,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Problem]]:
     monkeypatch.setattr(checking, "check_cluster", check)
     monkeypatch.setattr(team, "Team", FakeTeam)
     monkeypatch.setattr(FakeTeam, "lines", ())
+    monkeypatch.setattr(FakeTeam, "warnings", ())
+    monkeypatch.setattr(FakeTeam, "without", set())
     monkeypatch.setattr(FakeTeam, "closed", 0)
     return state
 
@@ -121,7 +128,52 @@ def test_every_problem_at_once(recipe_file: Path, marble: Marble, cluster: dict[
         "model.files",
         "cluster.resources",
     ]
-    assert FakeTeam.closed == 0, "actors of a recipe that does not load are not started"
+    assert FakeTeam.closed == 0, "there is no room for them"
+
+
+SCORER = "reward.geneval: ValueError: 1 missing (logit_scale)"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "without"),
+    [
+        ("learner.lrr=1", "recipe.unknown_key", {"rollout", "learner"}),
+        ("checkpoint.keep_best=1", "recipe.combination", {"rollout", "learner"}),
+        ("rewards.align.args.checkpoint=./nowhere", "recipe.path", {"rollout", "learner", "reward.align"}),
+        ("actors.pools.align={batch: 2}", "recipe.unknown_key", {"rollout", "learner", "reward.align"}),
+    ],
+)
+def test_a_recipes_fault_does_not_hide_a_scorer_that_cannot_start(
+    recipe_file: Path,
+    marble: Marble,
+    cluster: object,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    code: str,
+    without: set[str],
+) -> None:
+    """Row 24: what has a problem already is not started to tell it again; the others are."""
+    monkeypatch.setattr(FakeTeam, "lines", (SCORER,))
+    data = data_of(marble("check", recipe_file, "--json", "--set", text))
+    assert codes(data) == [code, "rewards.start"], data["problems"]
+    assert FakeTeam.without == without
+
+
+def test_a_broken_base_model_does_not_hide_a_scorer_that_cannot_start(
+    recipe_file: Path, marble: Marble, cluster: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recipe_file.parent / "model" / "model_index.json").write_text("{")
+    monkeypatch.setattr(FakeTeam, "lines", (SCORER,))
+    assert codes(data_of(marble("check", recipe_file, "--json"))) == ["model.files", "rewards.start"]
+    assert FakeTeam.without == {"rollout", "learner"}
+
+
+def test_a_process_that_was_replaced_at_its_start_stops_nothing(
+    recipe_file: Path, marble: Marble, cluster: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeTeam, "warnings", ("reward.align-0: the actor died; replaced",))
+    data = data_of(marble("check", recipe_file, "--json"))
+    assert (data["ok"], codes(data, "warnings"), FakeTeam.without) == (True, ["actors.start"], set())
 
 
 def test_as_lines(recipe_file: Path, marble: Marble, cluster: dict[str, list[Problem]]) -> None:

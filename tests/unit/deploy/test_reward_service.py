@@ -36,9 +36,7 @@ PLAIN: dict[str, Any] = {"timeout": 30, "trust_env": False, "verify": False}
 
 
 @contextmanager
-def served(
-    scorer: Any, *, limits: Limits = DEFAULTS, token: str | None = None, grace_s: float = 20.0
-) -> Iterator[Server]:
+def served(scorer: Any, *, limits: Limits = DEFAULTS, token: str | None = None, grace_s: int = 20) -> Iterator[Server]:
     """A reward server on a free port."""
     turns = Turns(limits.max_places)
     service = Service("pixel", cast(Scorer, scorer), turns, {"scorer": "fake"}, limits, token)

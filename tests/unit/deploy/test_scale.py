@@ -79,6 +79,8 @@ def test_what_the_run_itself_refuses_is_one_line(run: RunDir, controller: dict[s
     [
         ("align=3", ("align=3: wants reward.NAME=N, e.g. reward.align=4",)),
         ("reward.align=three", ("reward.align=three: wants reward.NAME=N",)),
+        ("reward.geneval=" + "9" * 5000, ("wants reward.NAME=N",)),
+        ("reward.geneval=5000", ("reward.geneval=5000: actors.pools.geneval allows 1 to 4096 replicas",)),
         ("reward.align=-1", ("reward.align=-1: wants reward.NAME=N",)),
         ("reward.align=", ("wants reward.NAME=N",)),
         ("rollout=2", ("rollout=2: wants reward.NAME=N",)),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from deploy.paths import ROOT
 from deploy.reward_service import serving
 from deploy.reward_service.serving import about
 from rewards.config import HttpArgs, RewardConfig
+from rewards.contract import RewardResult
 from rewards.http_scorer import HttpScorer
 from rewards.registry import build_scorer, self_test
 from tests.unit.rewards.fakes import PixelScorer, painted
@@ -43,6 +44,7 @@ def taken_port() -> Any:
         (["ocr", "--arg", "match=exact"], ["ocr: args.match: Input should be 'published' or 'strict', got 'exact'"]),
         ([f"{FAKES}:PixelScorer", "--arg", "offst=1"], ["args do not fit", "offst", "it takes (offset: float = 0.0)"]),
         ([f"{FAKES}:Gone"], ["has no Gone"]),
+        ([f"{FAKES}:ExitsAtStart"], ["ExitsAtStart: SystemExit: usage: weights"]),
         ([f"{FAKES}:FailsToStart"], ["FailsToStart: TypeError: weights are of another type"]),
         (["no_module:X"], ["No module named 'no_module'; install its package"]),
         (["ocr", "--arg", "match"], ["--arg match: wants key=value"]),
@@ -52,11 +54,22 @@ def taken_port() -> Any:
         (["ocr", "--host", "no.such.host.invalid"], ["--host no.such.host.invalid: "]),
         (["ocr", "--port", "70000"], ["--port"]),
         (["ocr", "--queue", "0"], ["--queue"]),
+        (["ocr", "--grace-s", "nan"], ["--grace-s"]),
+        (["ocr", "--grace-s", "1e99"], ["--grace-s"]),
         ([], ["NAME"]),
     ],
 )
 def test_mistakes_are_one_line(marble: Marble, workdir: Path, args: list[str], says: list[str]) -> None:
     problem(marble("serve-reward", *args), *says)
+
+
+@pytest.mark.parametrize("token", ["ä", "two words", "bell\a"])
+def test_a_token_that_no_client_can_send_is_refused(
+    marble: Marble, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("MARBLE_TEST_TOKEN", token)
+    ran = marble("serve-reward", "ocr", "--port", "0", "--token-env", "MARBLE_TEST_TOKEN")
+    problem(ran, "--token-env: the environment variable MARBLE_TEST_TOKEN holds what no HTTP header can carry")
 
 
 def test_a_taken_port_is_known_before_anything_is_loaded(marble: Marble, taken_port: int) -> None:
@@ -165,8 +178,7 @@ def test_sigterm_finishes_what_is_in_flight_and_is_no_error() -> None:
         assert process.stdout is not None
         remote = HttpScorer(HttpArgs(url=json.loads(process.stdout.readline())["url"]))
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(remote, painted(200), ["a"], [{}])
-            _wait_until_in(remote)
+            answer = _under_way(remote, pool)
             process.send_signal(signal.SIGTERM)
             assert answer.result(60).scores.tolist() == [2.0]
         _, err = process.communicate(timeout=60)
@@ -176,6 +188,12 @@ def test_sigterm_finishes_what_is_in_flight_and_is_no_error() -> None:
         process.wait()
 
 
-def _wait_until_in(remote: HttpScorer) -> None:
-    while not httpx2.get(f"{remote.args.url}/healthz", trust_env=False, verify=False).json()["requests"]:
-        time.sleep(0.01)
+def _under_way(remote: HttpScorer, pool: ThreadPoolExecutor) -> Future[RewardResult]:
+    """A request that the server has and has not answered; on a busy machine the first may be over before it is seen."""
+    for _ in range(30):
+        answer = pool.submit(remote, painted(200), ["a"], [{}])
+        while not answer.done():
+            if httpx2.get(f"{remote.args.url}/healthz", trust_env=False, verify=False).json()["requests"]:
+                return answer
+            time.sleep(0.01)
+    raise AssertionError("no request was seen under way")

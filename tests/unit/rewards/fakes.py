@@ -1,5 +1,6 @@
 """Stand-ins that read their answer out of the image, so that a mix-up of samples shows."""
 
+import sys
 import time
 from collections.abc import Sequence
 
@@ -54,6 +55,13 @@ class FailsToStart:
 
     def __init__(self, size: int = 1) -> None:
         raise TypeError("weights are of another type")
+
+
+class ExitsAtStart:
+    """Ends as a program does whose command line is wrong."""
+
+    def __init__(self) -> None:
+        sys.exit("usage: weights")
 
 
 class PixelDetector:

@@ -199,6 +199,27 @@ def test_one_sample_that_cannot_be_sent_fails_alone() -> None:
     assert "not JSON serializable" in result.reasons[1]
 
 
+@pytest.mark.parametrize("status", [400, 422])
+def test_one_sample_that_the_server_does_not_take_fails_alone(status: int) -> None:
+    """FAULTS 9: servers of others refuse a whole request for one sample of it."""
+
+    def picky(handler: stub.Handler) -> None:
+        number = handler.body.count(b"{}")
+        if b'"bad"' in handler.body:
+            return stub.reply('{"detail": "a bad prompt"}', status=status)(handler)
+        cells = {"states": ["scored"] * number, "scores": [number / 10] * number, "reasons": [""] * number}
+        return stub.reply(json.dumps({"protocol": 1, **cells}))(handler)
+
+    with StubServer([picky]) as server:
+        prompts = ["a", "b", "bad", "d"]
+        result = score_safely(scorer_at(server), painted(1, 2, 3, 4), prompts, [{}] * 4, [True] * 4)
+        # All, two halves, two quarters, and all once more with a stand-in.
+        assert server.num_posts == 6
+    assert result.states.tolist() == [State.SCORED, State.SCORED, State.FAILED, State.SCORED]
+    assert result.scores[[0, 1, 3]].tolist() == [np.float32(0.4)] * 3
+    _match(f"/v1/score: status {status} .*a bad prompt", result.reasons[2])
+
+
 # -- the start ---------------------------------------------------------------------------------------------------------
 
 

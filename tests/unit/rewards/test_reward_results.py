@@ -1,6 +1,9 @@
 """Cells and results."""
 
+from collections.abc import Callable
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rewards.contract import RewardResult, State
@@ -32,6 +35,15 @@ def test_cells_and_back() -> None:
 def test_describe_names_the_type_and_is_bounded() -> None:
     assert describe(KeyError("a")) == "KeyError: 'a'"
     assert len(describe(ValueError("x" * 100_000))) == 2000
+
+
+@pytest.mark.parametrize("cell", [Cell.failed, Cell.not_applicable])
+def test_a_reason_fits_into_the_ledger_whoever_gave_it(cell: Callable[[str], Cell]) -> None:
+    """A server's whole log, and the name of a file that is not UTF-8, which no column of text takes."""
+    assert len(cell("x" * 100_000).reason) == 2000
+    assert pa.array([cell("no file a\udcff.bin").reason])[0].as_py() == "no file a\\udcff.bin"
+    assert describe(FileNotFoundError("a\udcff")).encode()
+    assert cell("“ä” ☃").reason == "“ä” ☃"
 
 
 def test_contract_refuses_what_it_must() -> None:

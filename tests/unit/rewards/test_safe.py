@@ -1,5 +1,6 @@
 """Calls in which something breaks: every problem ends in its own cells, and nowhere else."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.contract import RewardResult, State
-from rewards.results import collect, from_scores
+from rewards.results import Cell, collect, from_scores
 from rewards.safe import NOT_APPLICABLE_REASON, score_safely
 from tests.unit.rewards.fakes import PixelScorer, painted
 
@@ -217,3 +218,47 @@ def test_an_interrupt_is_not_a_failure() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(interrupted, [1])
+
+
+def test_a_scorer_that_calls_exit_over_one_sample_fails_that_sample() -> None:
+    """FAULTS 8: a reward server would end, with the requests of everybody."""
+
+    def scorer(images: Any, prompts: Sequence[str], metadata: Any) -> RewardResult:
+        if 255 in images[:, 0, 0, 0]:
+            sys.exit("bad file")
+        return from_scores([float(image[0, 0, 0]) for image in images])
+
+    result = run(scorer, [10, 255, 30])
+    assert result.states.tolist() == [State.SCORED, State.FAILED, State.SCORED]
+    assert result.reasons[1] == "SystemExit: bad file"
+
+
+@pytest.mark.parametrize("last", [None, from_scores([0.5]), collect([Cell.failed("away")] * 4)])
+def test_scores_that_are_known_survive_a_last_call_that_gives_none(last: Any) -> None:
+    """The call in the first shape, with a stand-in, is there for the last bit alone."""
+    batches: list[int] = []
+
+    def scorer(images: Any, prompts: Sequence[str], metadata: Any) -> Any:
+        batches.append(len(images))
+        if 255 in images[:, 0, 0, 0]:
+            raise RuntimeError("broken")
+        return last if len(images) == 4 else from_scores([float(image[0, 0, 0]) for image in images])
+
+    result = run(scorer, [1, 2, 255, 4])
+    assert batches == [4, 2, 2, 1, 1, 4]
+    assert result.states.tolist() == [State.SCORED, State.SCORED, State.FAILED, State.SCORED]
+    assert result.scores[[0, 1, 3]].tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_sample_that_fails_alone_after_its_batch_raised_is_a_culprit_too() -> None:
+    """The others are scored in the first call's shape."""
+
+    def scorer(images: Any, prompts: Sequence[str], metadata: Any) -> RewardResult:
+        values = images[:, 0, 0, 0].tolist()
+        if 255 in values and len(values) > 1:
+            raise RuntimeError("cannot take the batch")
+        return collect([Cell.failed("no") if v == 255 else Cell.scored(v + len(values) / 8) for v in values])
+
+    result = run(scorer, [1, 2, 255, 4])
+    assert result.reasons[2] == "no"
+    assert result.scores[[0, 1, 3]].tolist() == [1.5, 2.5, 4.5]

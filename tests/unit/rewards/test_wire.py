@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import zlib
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,14 @@ def png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+def png_of_16_bits() -> bytes:
+    """One black pixel with 16 bits per channel; Pillow writes none."""
+    header = (1).to_bytes(4) * 2 + bytes([16, 2, 0, 0, 0])
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(bytes(7))), (b"IEND", b"")]
+    parts = [len(body).to_bytes(4) + kind + body + zlib.crc32(kind + body).to_bytes(4) for kind, body in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def answer(**changes: Any) -> bytes:
@@ -121,6 +130,7 @@ def test_more_pixels_than_the_limit() -> None:
         ([b"<html>"], "image 0 cannot be taken as PNG"),
         ([png(Image.new("RGB", (4, 4))), png(Image.new("RGB", (4, 4)))[:-30]], "image 1 cannot be taken"),
         ([png(Image.new("RGBA", (4, 4)))], "mode RGBA"),
+        ([png_of_16_bits()], "mode RGB of 16 bits"),
         ([png(Image.new("L", (4, 4)))], "mode L"),
         ([png(Image.new("P", (4, 4)))], "mode P"),
         ([png(Image.new("RGB", (4, 4))), png(Image.new("RGB", (4, 5)))], r"image 1 .*\[5, 4, 3\] where the first has"),
