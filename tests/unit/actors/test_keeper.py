@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -12,12 +13,13 @@ from actors.config import CheckpointConfig
 from actors.evaluation import evaluation_path, write_evaluation
 from actors.keeper import Keeper, digest
 from actors.preflight import PromptSets
+from harmonizer.state import Memory
 from learner import checkpoint
 from learner.errors import CheckpointError
 from tests.unit.actors.stand_ins import evaluation, prompts
 
 NAMES = ("a",)
-HARMONIZER = {"reward_names": ["a"], "ema": [1.0], "norms": [0.5]}
+HARMONIZER = Memory(np.array([1.0]), np.array([0.5])).to_json(("a",))
 PROMPTS = PromptSets({"plain": prompts("a", "b")}, prompts("h"))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pytest
 import torch
 from deploy_helpers import Marble, edited, evaluation, iteration, problem, tree
@@ -23,11 +24,12 @@ from actors.stop import RunStopped
 from deploy import rundir, strict_yaml, training
 from deploy.paths import ROOT
 from deploy.recipe import load_recipe
+from harmonizer.state import Memory
 from learner import checkpoint
 from learner.errors import UserError
 
 Play = Callable[["FakeController"], None]
-HARMONIZER = {"reward_names": ["align", "geneval"], "ema": [0.5, 0.5], "norms": [1.0, 1.0]}
+HARMONIZER = Memory(np.full(2, 0.5), np.ones(2)).to_json(("align", "geneval"))
 """A harmonizer's state in a checkpoint."""
 
 

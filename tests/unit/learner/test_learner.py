@@ -175,7 +175,7 @@ def test_a_broken_loss_takes_no_amortised_step(
 
 def test_a_gradient_that_is_zero_takes_no_step(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(tiny_folder, kl_beta=0.0)
-    monkeypatch.setattr(train_step, "combined", lambda g, a, active: torch.zeros_like(g[0]))
+    monkeypatch.setattr(train_step, "combined", lambda g, a: torch.zeros_like(g[0]))
     report = learner.train(make_batch(learner, 0))
     assert report.steps[0].skip_reason == "the gradient's norm is 0.0"
     assert not report.steps[0].applied
