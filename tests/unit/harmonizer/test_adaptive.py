@@ -32,7 +32,7 @@ def solved_steps(
     cosine: Callable[[int], float] = lambda gap: 1.0,
     **config: Any,
 ) -> dict[int, str]:
-    """Step → reason, of a policy that is told of its solves, and of how near the cached direction was after such a gap."""
+    """Step → reason, of a policy that is told of its solves and how near the cached direction was after such a gap."""
     policy = Adaptive(RefreshConfig(policy="adaptive", **config))
     reasons: dict[int, str] = {}
     for step in range(steps):
