@@ -2,9 +2,10 @@
 
 Whole optimizer steps (forwards of all three policies, gradients, QP, AdamW, EMA) of a randomly weighted SD3 transformer
 of 34M parameters, in one process, taking turns; medians over rounds, as ratios to `weighted_sum` (NFT on one mixed
-advantage). Rows: one_reward and weighted_sum; k_pass, K autograd passes; two_pass, the solving step; amortized, the
-steps in between; avg_n10, a solve every ten steps; avg_every_step, a solve on each; checkpointed ones with gradient
-checkpointing. Then the QP. Letters: K rewards, N samples, T timesteps.
+advantage). Rows: one_reward and weighted_sum; k_pass, K autograd passes; two_pass, the solving step; bare_passes, the
+same with its backward passes alone and no weight gradient formed, which is the least that two passes can cost;
+amortized, the steps in between; avg_n10, a solve every ten steps; avg_every_step, a solve on each; checkpointed ones,
+with gradient checkpointing. Then the QP. Letters: K rewards, N samples, T timesteps.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Plan, Signals, S
 from learner import train_step
 from learner.cells import LocalBatch, Schedule, micro_batches
 from learner.config import LearnerConfig
+from learner.contraction import Contraction
 from learner.ema import Ema
 from learner.forward import Forward, trainable
-from learner.gradients import RewardGradients
+from learner.gradients import RewardGradients, reward_gradients
 from learner.k_pass import k_pass_gradients
 from learner.optimizer import LoraOptimizer
 from learner.policy import TextEmbeddings
@@ -40,6 +42,7 @@ REFRESH = 10
 SCORED = 0.8
 """Share of cells with signal."""
 WEIGHTED_SUM, ONE_REWARD, K_PASS, TWO_PASS, AMORTIZED = "weighted_sum", "one_reward", "k_pass", "two_pass", "amortized"
+BARE = "bare_passes"
 CHECKPOINTED = "_checkpointed"
 K_PASS_ROUNDS = 2
 """K passes take most of the time and vary least."""
@@ -96,7 +99,7 @@ class Bench:
         forward = Forward(self.policy, config.nft_beta, config.kl_beta > 0, config.autocast)
         # Kept from step to step, as in a run: its first solve compiles the QP.
         balance = self._balances.setdefault(count, Harmonizer(names, HarmonizerConfig()))
-        client = Fixed(balance, solves=kind in (K_PASS, TWO_PASS))
+        client = Fixed(balance, solves=kind in (K_PASS, TWO_PASS, BARE))
         trainer = TrainStep(config, names, forward, self._optimizer, self._ema, client, Ranks(0, 1), None)
         schedule = Schedule(
             SEED,
@@ -128,11 +131,20 @@ class Bench:
         def k_pass(outcomes: Any, layers: Any, *rest: Any) -> RewardGradients:
             return k_pass_gradients(outcomes, [layer.weight for layer in layers], *rest)
 
+        def nothing(*_: Any) -> None:
+            """A mock's own stand-in would keep what it is called with."""
+
+        def bare(*arguments: Any) -> RewardGradients:
+            with mock.patch.object(Contraction, "contract", nothing):
+                found = reward_gradients(*arguments)
+            found.rows_RP.normal_()  # something to solve for
+            return found
+
         transformer: Any = self.policy.transformer
         transformer.gradient_checkpointing = False
         if row.endswith(CHECKPOINTED):
             transformer.enable_gradient_checkpointing()
-        gradients = k_pass if row.startswith(K_PASS) else train_step.reward_gradients
+        gradients = k_pass if row.startswith(K_PASS) else bare if row == BARE else reward_gradients
         with mock.patch.object(train_step, "reward_gradients", gradients):
             yield
 
@@ -145,6 +157,7 @@ def cases(rewards: list[int], fractions: list[float]) -> list[Case]:
     """All that is measured; the weighted sum does not depend on K and is measured once per share of KL, as K = 1."""
     single = [(row, 1, f) for f in fractions for row in (WEIGHTED_SUM, ONE_REWARD)]
     several = [(row, k, f) for f in fractions for k in rewards for row in (K_PASS, TWO_PASS, AMORTIZED)]
+    several += [(BARE, rewards[0], f) for f in fractions]
     checkpointed = [(WEIGHTED_SUM + CHECKPOINTED, 1, fractions[0]), (TWO_PASS + CHECKPOINTED, rewards[0], fractions[0])]
     return single + several + checkpointed
 

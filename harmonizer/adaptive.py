@@ -7,9 +7,11 @@ Due at once (an alarm):
                have moved since the solve, without the sampling noise; it must pass 0.2² and six of its own deviations.
   norm         the whole gradient of amortised steps, mean log of the last three, is off that of the first three after
                the solve by a factor of 2: the norms that a_k divides by are old.
-Due by time: `n` steps after the last solve; the gap grows by half, up to 4n, whenever the cached direction was still
-within 15° of the solved one, and goes back to n when not. After an alarm ᾱ has a way to go (ρ of it is the past), so
-the next solves follow 1, 2, 4, ... steps later until the gap is n again.
+Due by time: `n` steps after the last solve; the gap grows by half, up to 4n, as long as the cached direction has not
+moved by more than 15°, and goes back to n when it has. What a batch's own noise turns the solved direction by is not
+movement: a solve one step after the first measures it, and as squares of angles add up, 1 − cosine over a gap less
+1 − cosine over that one step is what moved. After an alarm ᾱ has a way to go (ρ of it is the past), so the next solves
+follow 1, 2, 4, ... steps later until the gap is n again.
 
 A budget keeps it honest: solves off schedule are paid for by those not made, so that there are never more than
 steps/n + 8, however wildly the signals jump. All numbers are ratios, angles and probabilities: they do not know K.
@@ -29,8 +31,8 @@ from harmonizer.report import Signals
 MAX_STRETCH = 4.0
 """Longest gap, and how long a set of rewards counts as solved for, in n."""
 GROWTH = 1.5
-NEAR = math.cos(math.radians(15))
-"""A direction that near costs less than 3.5% of the step's progress."""
+FAR = 1.0 - math.cos(math.radians(15))
+"""A direction moved by less costs less than 3.5% of the step's progress."""
 FIRST_CREDIT = 8.0
 MAX_CREDIT = 16.0
 """Solves that may be made off schedule in one go."""
@@ -62,6 +64,10 @@ class _State:
     """Logs of the first norms after the last solve."""
     late: list[float]
     """Logs of the last norms after those."""
+    noise: float | None
+    """1 − cosine of two solves one step apart; None until measured."""
+    apart: float | None
+    """1 − cosine over gaps of n and more, mean that halves the past; None after an alarm, and at first."""
 
 
 class Adaptive:
@@ -73,7 +79,7 @@ class Adaptive:
 
     def reset(self) -> None:
         """Forget everything."""
-        self._state = _State(float(self._config.n), FIRST_CREDIT, None, {}, None, [], [])
+        self._state = _State(float(self._config.n), FIRST_CREDIT, None, {}, None, [], [], None, None)
         self._latest: Signals | None = None
         self._alarm = False
 
@@ -105,23 +111,32 @@ class Adaptive:
         passed = n if state.last is None else float(step - state.last)
         if step >= self._config.warmup:  # the warm-up says nothing about gaps
             state.credit = min(MAX_CREDIT, state.credit + passed / n) - 1.0
-            state.gap = self._next_gap(cosine)
+            state.gap = self._next_gap(cosine, measures=state.noise is None and passed == 1.0)
+        elif step == self._config.warmup - 1:
+            state.gap = 1.0
         state.last = step
         state.sets = {key: at for key, at in state.sets.items() if step - at <= MAX_STRETCH * n}
         state.sets[_key(active_K)] = step
         state.reference, self._latest = self._latest, None
         state.early, state.late, self._alarm = [], [], False
 
-    def _next_gap(self, cosine: float) -> float:
-        """Steps to the next solve on schedule."""
-        gap, n = self._state.gap, float(self._config.n)
+    def _next_gap(self, cosine: float, measures: bool) -> float:
+        """Steps to the next solve on schedule; `measures`: this one was made to measure the noise."""
+        state, n = self._state, float(self._config.n)
         if self._alarm:
+            state.apart = None
             return 1.0
-        if gap < n:
-            return min(2 * gap, n)
+        if measures:
+            state.noise = None if math.isnan(cosine) else max(0.0, 1.0 - cosine)
+            return n
+        if state.gap < n:
+            return min(2 * state.gap, n)
         if math.isnan(cosine):
-            return gap
-        return min(GROWTH * gap, MAX_STRETCH * n) if cosine >= NEAR else n
+            return state.gap
+        apart = max(0.0, 1.0 - cosine)
+        state.apart = apart if state.apart is None else (state.apart + apart) / 2
+        near = state.apart - (state.noise or 0.0) <= FAR
+        return min(GROWTH * state.gap, MAX_STRETCH * n) if near else n
 
     def _note(self, norm: float) -> None:
         """One more norm of an amortised step."""
@@ -156,6 +171,8 @@ class Adaptive:
             "reference": None if state.reference is None else _signals_to_json(state.reference),
             "early": list(state.early),
             "late": list(state.late),
+            "noise": state.noise,
+            "apart": state.apart,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

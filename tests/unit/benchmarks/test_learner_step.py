@@ -41,7 +41,9 @@ def test_rows_keys_and_averages(
     assert all(set(row) == KEYS for row in found["rows"])
     several = {(row, k, f) for row in ROWS for k in (2, 3) for f in (1.0, 0.0)}
     single = {(row, 1, f) for row in ("one_reward", "weighted_sum") for f in (1.0, 0.0)}
-    assert set(rows) == several | single | {("weighted_sum_checkpointed", 1, 1.0), ("two_pass_checkpointed", 2, 1.0)}
+    once = {("bare_passes", 2, 1.0), ("bare_passes", 2, 0.0)}
+    once |= {("weighted_sum_checkpointed", 1, 1.0), ("two_pass_checkpointed", 2, 1.0)}
+    assert set(rows) == several | single | once
     for (_, _, f), row in rows.items():
         scale = rows["weighted_sum", 1, f]["ratio_full_kl"]
         assert row["ratio_full_kl"] == pytest.approx(row["ratio"] * scale)
