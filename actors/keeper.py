@@ -11,7 +11,7 @@ from actors.config import CheckpointConfig
 from actors.evaluation import evaluated, evaluation_path, gain, read_evaluation
 from actors.preflight import PromptSets
 from actors.results import EvaluationResult
-from harmonizer.state import Memory
+from harmonizer.harmonizer import Harmonizer
 from learner import json_text
 from learner.errors import CheckpointError, UserError
 
@@ -61,8 +61,12 @@ class Keeper:
         """What goes into a checkpoint's state beside the learner's."""
         return {"harmonizer": dict(harmonizer), "iterations_done": iterations_done, "prompts": digest(prompts)}
 
-    def resume_point(self, prompts: PromptSets, reward_names: Sequence[str]) -> ResumePoint:
+    def resume_point(self, prompts: PromptSets, harmonizer: Harmonizer) -> ResumePoint:
         """The newest whole checkpoint.
+
+        Args:
+            prompts: of the run.
+            harmonizer: of the run's recipe, to see that it takes the state; it is left with it.
 
         Raises:
             CheckpointError: there is none, it was written over other prompts, or its state is none of a run's.
@@ -76,7 +80,7 @@ class Keeper:
             what = "no whole checkpoint, only torn ones" if torn else "no checkpoint"
             raise CheckpointError(f"nothing to resume: {what} in {self.root}")
         state = json_text.parse((path / checkpoint.STATE).read_bytes())
-        problem = _state_problem(state, reward_names)
+        problem = _state_problem(state, harmonizer)
         if problem:
             raise CheckpointError(
                 f"cannot resume from {path}: {checkpoint.STATE} {problem}; "
@@ -114,7 +118,7 @@ class Keeper:
                 self.note(results[0], result)
 
 
-def _state_problem(state: Mapping[str, Any], reward_names: Sequence[str]) -> str:
+def _state_problem(state: Mapping[str, Any], harmonizer: Harmonizer) -> str:
     """What of a whole checkpoint's state the controller cannot use; empty where it is as :meth:`Keeper.extra` wrote."""
     if type(state.get("iterations_done")) is not int or state["iterations_done"] < 0:
         return f"has no count `iterations_done`, got {state.get('iterations_done')!r}"
@@ -122,8 +126,8 @@ def _state_problem(state: Mapping[str, Any], reward_names: Sequence[str]) -> str
         if not isinstance(state.get(part), dict):
             return f"has no mapping `{part}`"
     try:
-        Memory.from_json(state["harmonizer"], reward_names)
-    except (ValueError, TypeError) as error:
+        harmonizer.load_state_dict(state["harmonizer"])
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
         return f"does not fit: {error}"
     return ""
 

@@ -23,6 +23,7 @@ from actors.scaling import Requests, Resized
 from actors.stop import StopRequest
 from actors.team import Spawn, Team
 from actors.weight_sync import WeightSync
+from harmonizer.harmonizer import Harmonizer
 from learner.errors import UserError
 
 
@@ -86,7 +87,9 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
         order.listener.on_warning(warning.text)
     keeper = Keeper(config.checkpoint, order.run_dir)
     ledger, metrics = Ledger(order.run_dir, config.reward_names), MetricsLog(order.run_dir)
-    point = keeper.resume_point(prompts, config.reward_names) if order.resume else None
+    point = None
+    if order.resume:
+        point = keeper.resume_point(prompts, Harmonizer(config.reward_names, config.harmonizer))
     if point is not None:
         metrics.read()  # before anything is dropped: what was noted since must not be lost over a bad line
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -13,18 +12,26 @@ from actors.config import CheckpointConfig
 from actors.evaluation import evaluation_path, write_evaluation
 from actors.keeper import Keeper, digest
 from actors.preflight import PromptSets
-from harmonizer.state import Memory
+from harmonizer.config import HarmonizerConfig
+from harmonizer.harmonizer import Harmonizer
 from learner import checkpoint
 from learner.errors import CheckpointError
 from tests.unit.actors.stand_ins import evaluation, prompts
 
 NAMES = ("a",)
-HARMONIZER = Memory(np.array([1.0]), np.array([0.5])).to_json(("a",))
+
+
+def harmonizer(**settings: Any) -> Harmonizer:
+    return Harmonizer(NAMES, HarmonizerConfig(**settings))
+
+
+HARMONIZER = harmonizer().state_dict()
+
 PROMPTS = PromptSets({"plain": prompts("a", "b")}, prompts("h"))
 
 
-def save(keeper: Keeper, done: int) -> Path:
-    extra = keeper.extra(HARMONIZER, done, PROMPTS)
+def save(keeper: Keeper, done: int, balance: dict[str, Any] = HARMONIZER) -> Path:
+    extra = keeper.extra(balance, done, PROMPTS)
     tensors = {name: {"x": torch.zeros(2)} for name in ("default", "optimizer")}
     return checkpoint.save(keeper.root, done, tensors, {"learner": {}, **extra})
 
@@ -56,7 +63,7 @@ def test_a_resumed_run_starts_from_the_newest_whole_checkpoint(tmp_path: Path) -
     keeper = Keeper(CheckpointConfig(), tmp_path)
     for done in (3, 6):
         save(keeper, done)
-    point = Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, NAMES)
+    point = Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, harmonizer())
     assert (point.path.name, point.iterations_done, point.harmonizer) == ("000006", 6, HARMONIZER)
 
 
@@ -65,7 +72,7 @@ def test_row_7_a_torn_checkpoint_is_reported_and_passed_over(tmp_path: Path, cap
     save(keeper, 3)
     torn = save(keeper, 6)
     (torn / "manifest.json").unlink()
-    assert keeper.resume_point(PROMPTS, NAMES).iterations_done == 3
+    assert keeper.resume_point(PROMPTS, harmonizer()).iterations_done == 3
     assert "000006 is torn" in caplog.text
 
 
@@ -73,12 +80,12 @@ def test_row_5_without_an_optimizer_file_nothing_is_resumed(tmp_path: Path) -> N
     keeper = Keeper(CheckpointConfig(), tmp_path)
     (save(keeper, 3) / "optimizer.safetensors").unlink()
     with pytest.raises(CheckpointError, match="no whole checkpoint, only torn ones"):
-        keeper.resume_point(PROMPTS, NAMES)
+        keeper.resume_point(PROMPTS, harmonizer())
 
 
 def test_resuming_from_nothing_says_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nothing to resume: no checkpoint in"):
-        Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, NAMES)
+        Keeper(CheckpointConfig(), tmp_path).resume_point(PROMPTS, harmonizer())
 
 
 def changed(state: dict[str, Any], key: str, value: object) -> dict[str, Any]:
@@ -92,10 +99,17 @@ def changed(state: dict[str, Any], key: str, value: object) -> dict[str, Any]:
         ("iterations_done", "6", "has no count `iterations_done`, got '6'"),
         ("harmonizer", None, "has no mapping `harmonizer`"),
         ("harmonizer", [], "has no mapping `harmonizer`"),
-        ("harmonizer", {"ema": [1.0]}, "does not fit: harmonizer state lacks reward_names, norms"),
+        (
+            "harmonizer",
+            {"ema": [1.0], "method": {}, "refresh": {}},
+            "does not fit: harmonizer state lacks reward_names, norms",
+        ),
         ("harmonizer", {**HARMONIZER, "ema": ["x"]}, "does not fit: "),
         ("harmonizer", {**HARMONIZER, "ema": 3}, "does not fit: "),
         ("harmonizer", {**HARMONIZER, "reward_names": ["b"]}, "does not fit: harmonizer state must be of rewards"),
+        ("harmonizer", {**HARMONIZER, "conflicts": []}, "does not fit: "),
+        ("harmonizer", {**HARMONIZER, "refresh": {"gap": 1}}, "does not fit: refresh policy every_n remembers nothing"),
+        ("harmonizer", {**HARMONIZER, "method": {"bargain": [1]}}, "does not fit: MinNorm remembers nothing"),
         ("learner", None, "has no mapping `learner`"),
     ],
 )
@@ -107,8 +121,20 @@ def test_a_whole_checkpoint_with_another_state_is_refused_in_one_line(
     state = {"learner": {}, **keeper.extra(HARMONIZER, 6, PROMPTS)}
     checkpoint.save(keeper.root, 6, {"default": {"x": torch.zeros(2)}}, changed(state, key, value))
     with pytest.raises(CheckpointError, match=f"cannot resume from .*000006: state.json {message}"):
-        keeper.resume_point(PROMPTS, NAMES)
+        keeper.resume_point(PROMPTS, harmonizer())
     assert keeper.last_saved == -1
+
+
+def test_shares_of_both_signs_are_resumed_where_the_method_has_them(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    state = Harmonizer(names, HarmonizerConfig(method="imtl_g")).state_dict()
+    state |= {"ema": [1.5, -0.7, 0.2], "norms": [1.0, 2.0, 3.0]}
+    keeper = Keeper(CheckpointConfig(), tmp_path)
+    save(keeper, 6, state)
+    point = keeper.resume_point(PROMPTS, Harmonizer(names, HarmonizerConfig(method="imtl_g")))
+    assert point.harmonizer["ema"] == [1.5, -0.7, 0.2]
+    with pytest.raises(CheckpointError, match="does not fit: "):
+        keeper.resume_point(PROMPTS, Harmonizer(names, HarmonizerConfig()))
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "text", "folder", "other rewards", "no notes"])
@@ -152,7 +178,7 @@ def test_other_prompts_would_not_give_the_same_run(tmp_path: Path) -> None:
     save(keeper, 3)
     other = PromptSets({"plain": prompts("a", "c")}, prompts("h"))
     with pytest.raises(CheckpointError, match="the prompt files have changed"):
-        keeper.resume_point(other, NAMES)
+        keeper.resume_point(other, harmonizer())
     assert digest(PROMPTS) != digest(PromptSets(PROMPTS.train, prompts("i")))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pytest
 import torch
 from deploy_helpers import Marble, edited, evaluation, iteration, problem, tree
@@ -24,12 +23,13 @@ from actors.stop import RunStopped
 from deploy import rundir, strict_yaml, training
 from deploy.paths import ROOT
 from deploy.recipe import load_recipe
-from harmonizer.state import Memory
+from harmonizer.config import HarmonizerConfig
+from harmonizer.harmonizer import Harmonizer
 from learner import checkpoint
 from learner.errors import UserError
 
 Play = Callable[["FakeController"], None]
-HARMONIZER = Memory(np.full(2, 0.5), np.ones(2)).to_json(("align", "geneval"))
+HARMONIZER = Harmonizer(("align", "geneval"), HarmonizerConfig()).state_dict()
 """A harmonizer's state in a checkpoint."""
 
 
