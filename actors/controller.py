@@ -129,6 +129,7 @@ class Controller:
         watch.add("rewards", harvest.rewards_s)
         with watch.stage("learner"):
             report = self._train(index, prompts, tasks, harvest)
+        watch.move("learner", "probe", report.timings_s.get("probe", 0.0))
         with watch.stage("sync"):
             self._sync(report)
         self._record(prompts, harvest, report, watch)
@@ -155,7 +156,7 @@ class Controller:
             else:
                 self.listener.on_stage("rewards", f"{cells_left} scores to come")
 
-        draw = Draw(tasks, prompts, "old", config.sampling, evaluation=False)
+        draw = Draw(tasks, prompts, "old", config.sampling, evaluation=False, rewards=config.scored_in(index))
         harvest = draw_and_score(run.team, draw, config.actors.max_failed_share, self.stop.check, progress)
         for task, meta in enumerate(harvest.metas):
             run.sync.check_drawn(meta, f"iteration {index}, task {task}")

@@ -70,6 +70,10 @@ class HarmonizerActor:
         """
         self._harmonizer.load_state_dict(state)
 
+    def reset(self) -> None:
+        """Forgets everything, as a new stage begins."""
+        self._harmonizer.reset()
+
     def vitals(self) -> ActorVitals:
         """As of now."""
         return self._started.vitals
@@ -88,7 +92,7 @@ class RemoteHarmonizer:
         Raises:
             RuntimeError: no answer.
         """
-        plan: Plan = self._ask("plan", (step, active_K, signals))
+        plan: Plan = self._ask("plan", (step, active_K, signals), f" of step {step}")
         return plan
 
     def solve(
@@ -103,12 +107,20 @@ class RemoteHarmonizer:
         Raises:
             RuntimeError: no answer.
         """
-        solution: Solution = self._ask("solve", (step, gramian_KK, active_K, kl_cosines_K))
+        solution: Solution = self._ask("solve", (step, gramian_KK, active_K, kl_cosines_K), f" of step {step}")
         return solution
 
-    def _ask(self, method: str, args: Sequence[Any]) -> Any:
+    def reset(self) -> None:
+        """Forgets everything.
+
+        Raises:
+            RuntimeError: no answer.
+        """
+        self._ask("reset", ())
+
+    def _ask(self, method: str, args: Sequence[Any], which: str = "") -> Any:
         (ref,) = self._remote.call(self._actor, method, *args)
         try:
             return self._remote.get(ref, self._timeout_s)
         except Exception as error:
-            raise RuntimeError(f"the harmonizer gave no answer to {method} of step {args[0]}: {error}") from error
+            raise RuntimeError(f"the harmonizer gave no answer to {method}{which}: {error}") from error

@@ -46,6 +46,12 @@ class Draw:
     evaluation: bool
     keep: frozenset[int] = frozenset()
     """Samples whose images come back."""
+    rewards: frozenset[str] | None = None
+    """Names of those that score; None: all."""
+
+    def scored_by(self, reward: str) -> bool:
+        """Whether a reward scores these samples, as far as it applies to them."""
+        return self.rewards is None or reward in self.rewards
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,9 @@ class _Field:
         assert starts[-1] == shape[1], f"tasks hold {starts[-1]} samples, there are {shape[1]} prompts"
         unknown = np.full(shape, np.nan, np.float32)
         states = np.zeros(shape, np.uint8)
-        applicable = [sum(map(pool.applies, draw.prompts)) for pool in pools.values()]
+        applicable = [
+            sum(map(pool.applies, draw.prompts)) if draw.scored_by(name) else 0 for name, pool in pools.items()
+        ]
         lacking = [len(pools) * len(task.sample_ids) for task in draw.tasks]
         bounds = (max_failed_share, max_unscored)
         return cls(draw, pools, starts, unknown, states, unknown.size, lacking, *bounds, applicable)
@@ -209,8 +217,9 @@ def _take_drawn(growing: _Field, outcome: Outcome) -> None:
     images, growing.latents[index] = outcome.refs
     growing.metas[index] = outcome.value
     prompts = growing.draw.prompts[growing.starts[index] : growing.starts[index + 1]]
-    for k, pool in enumerate(growing.pools.values()):
-        for cells in pool.submit(index, images, prompts, growing.draw.evaluation):
+    for k, (name, pool) in enumerate(growing.pools.items()):
+        asked = growing.draw.scored_by(name)
+        for cells in pool.submit(index, images, prompts, growing.draw.evaluation, asked):
             growing.put(k, cells)
 
 

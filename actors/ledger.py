@@ -1,4 +1,5 @@
-"""The ledger: one row per sample and one per optimizer step, in Parquet parts, one of each per iteration.
+"""The ledger: one row per sample and one per optimizer step, in Parquet parts, one of each per iteration; and one row
+per conflict measured (learner.probe), where the recipe asks for it.
 
 Letters: K rewards, N samples. NaN and null mean: not known. Columns of one reward are `<what>_<its name>`. No other
 column begins with a <what> and _, and no <what> with another one and _, so that no reward's name gives two columns one
@@ -21,9 +22,10 @@ from actors.files import write_atomically
 from actors.harvest import Harvest
 from actors.prompts import Prompt
 from harmonizer.report import Solution
-from learner.types import IterationReport, StepRecord
+from learner.config import WEIGHTED_SUM
+from learner.types import Conflict, IterationReport, StepRecord
 
-SAMPLES, STEPS = "samples", "steps"
+SAMPLES, STEPS, CONFLICTS = "samples", "steps", "conflicts"
 REPORT_NUMBERS = (
     "kkt_gap",
     "worst_cosine",
@@ -51,19 +53,26 @@ class LedgerEntry:
 class Ledger:
     """Parts under `<run>/ledger/`; a part is there as a whole or not at all."""
 
-    def __init__(self, run_dir: Path, reward_names: Sequence[str]) -> None:
+    def __init__(self, run_dir: Path, reward_names: Sequence[str], gradient_names: Sequence[str] | None = None) -> None:
+        """
+        Args:
+            gradient_names: what a step weighs, where it is not the rewards.
+        """
         self._folder = run_dir / "ledger"
         self._names = tuple(reward_names)
+        self._gradients = self._names if gradient_names is None else tuple(gradient_names)
 
     def append(self, iteration: int, entry: LedgerEntry) -> None:
-        """Writes an iteration's two parts, steps last: a steps part says that the samples part is there too."""
+        """Writes an iteration's parts, steps last: a steps part says that the others are there too."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._write(SAMPLES, iteration, sample_columns(iteration, entry, self._names))
-        self._write(STEPS, iteration, step_columns(entry, self._names))
+        if entry.report.conflicts:
+            self._write(CONFLICTS, iteration, conflict_columns(entry.report.conflicts, self._names))
+        self._write(STEPS, iteration, step_columns(entry, self._gradients))
 
     def truncate_after(self, iterations_done: int) -> None:
         """Drops the parts of iterations that a resumed run will do again."""
-        for table in (SAMPLES, STEPS):
+        for table in (SAMPLES, STEPS, CONFLICTS):
             for iteration, path in _parts(self._folder, table):
                 if iteration >= iterations_done:
                     path.unlink()
@@ -80,8 +89,10 @@ class Ledger:
 
 
 def read_table(run_dir: Path, table: str) -> pa.Table:
-    """All parts of `samples` or `steps`, in the order of iterations; columns some parts lack are null there."""
+    """All parts of one table, in the order of iterations; columns some parts lack are null there."""
     parts = [pq.read_table(path) for _, path in _parts(run_dir / "ledger", table)]
+    if not parts:
+        return pa.table({})
     return pa.concat_tables(parts, promote_options="permissive")
 
 
@@ -112,7 +123,33 @@ def sample_columns(iteration: int, entry: LedgerEntry, names: Sequence[str]) -> 
         columns[f"state_{name}"] = pa.array(harvest.states_KN[k])
         columns[f"reason_{name}"] = pa.array([harvest.reasons.get((k, i)) for i in range(n)], pa.string())
         columns[f"advantage_{name}"] = pa.array(entry.report.advantages_KN[k], from_pandas=True)
+    mean = entry.report.weighted_mean
+    if mean is not None:
+        columns[f"score_{WEIGHTED_SUM}"] = pa.array(mean.scores_N, from_pandas=True)
+        columns[f"state_{WEIGHTED_SUM}"] = pa.array(mean.states_N)
+        columns[f"advantage_{WEIGHTED_SUM}"] = pa.array(mean.advantages_N, from_pandas=True)
     return columns
+
+
+# -- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def conflict_columns(conflicts: Sequence[Conflict], names: Sequence[str]) -> dict[str, pa.Array]:
+    """One row per step and batch it is held against: cosines with each reward's gradient, `<vector>_<its name>`."""
+    rows = [_conflict_row(conflict, names) for conflict in conflicts]
+    return {key: _column([row[key] for row in rows]) for key in rows[0]}
+
+
+def _conflict_row(conflict: Conflict, names: Sequence[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "step": conflict.step,
+        "iteration": conflict.iteration,
+        "solved": conflict.solved,
+        "against": conflict.against,
+    }
+    for vector, cosines_K in conflict.cosines.items():
+        row.update(_per_reward(vector, cosines_K, names))
+    return row
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from actors.results import EvaluationResult, Which
 from actors.rollout import Slot
 from actors.run import Run
 from actors.stop import RunStopped
+from learner.stages import ends
 
 SAVE_PATIENCE_S = 60.0
 """For the last checkpoint, which takes a second or two; `ray job stop` kills 3 s after its SIGTERM anyway."""
@@ -19,7 +20,7 @@ def after_iteration(run: Run, before: EvaluationResult) -> None:
     config, done = run.order.config, run.done
     if run.keeper.is_due(done, config.run.iterations):
         checkpoint(run)
-    if config.eval.every and done % config.eval.every == 0:
+    if (config.eval.every and done % config.eval.every == 0) or done in ends(config.learner.stages):
         kept = run.keeper.note(before, evaluate(run, done, "ema"))
         if kept and run.keeper.last_saved != done:
             checkpoint(run)

@@ -105,16 +105,20 @@ class RewardPool:
         self._config = config
         self._meter = PoolMeter()
 
-    def submit(self, task: int, images: Ref, prompts: Sequence[Prompt], evaluation: bool) -> Iterator[Cells]:
+    def submit(
+        self, task: int, images: Ref, prompts: Sequence[Prompt], evaluation: bool, asked: bool = True
+    ) -> Iterator[Cells]:
         """Has a task's images scored; yields at once the cells of slices that need no call.
 
         Args:
             prompts: one for each image of the task.
+            asked: whether the reward takes part in this draw; else it applies to none of it.
         """
-        self._meter.began(self.crew.now_s)
+        if asked:
+            self._meter.began(self.crew.now_s)
         for start in range(0, len(prompts), self.role.batch_size):
             part = prompts[start : start + self.role.batch_size]
-            whole = Slice(task, start, images, part, [self.applies(prompt) for prompt in part])
+            whole = Slice(task, start, images, part, [asked and self.applies(p) for p in part])
             self.crew.submit(*self._works(whole, whole.begin(), evaluation))
             if whole.done:
                 yield whole.cells

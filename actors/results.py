@@ -47,8 +47,8 @@ class IterationResult:
     """Smoothed weights after the iteration; 0 for a reward never yet solved."""
     report: IterationReport
     timings_s: Mapping[str, float]
-    """rollout, rewards (what is left of scoring after the last rollout), learner, sync, other, total; and
-    learner_wait: the time in which the learner had nothing to do."""
+    """rollout, rewards (what is left of scoring after the last rollout), learner, sync, other, total; probe, where
+    conflicts were measured; and learner_wait: the time in which the learner had nothing to do."""
     images_per_s: float
     """Over the whole iteration."""
     controller_bytes: int

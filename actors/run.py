@@ -86,10 +86,10 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     for warning in prompts.warnings:
         order.listener.on_warning(warning.text)
     keeper = Keeper(config.checkpoint, order.run_dir)
-    ledger, metrics = Ledger(order.run_dir, config.reward_names), MetricsLog(order.run_dir)
+    ledger, metrics = Ledger(order.run_dir, config.reward_names, config.gradient_names), MetricsLog(order.run_dir)
     point = None
     if order.resume:
-        point = keeper.resume_point(prompts, Harmonizer(config.reward_names, config.harmonizer))
+        point = keeper.resume_point(prompts, Harmonizer(config.gradient_names, config.harmonizer))
     if point is not None:
         metrics.read()  # before anything is dropped: what was noted since must not be lost over a bad line
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)
@@ -151,8 +151,8 @@ def _control_pools(run: Run, requests: Requests, until: ExitStack) -> None:
 
 def _ema_alpha(config: RunConfig, point: ResumePoint | None) -> dict[str, float]:
     shares = point.harmonizer.get("ema", []) if point else []
-    known = [0.0 if share is None else float(share) for share in shares] or [0.0] * len(config.reward_names)
-    return dict(zip(config.reward_names, known, strict=True))
+    known = [0.0 if share is None else float(share) for share in shares] or [0.0] * len(config.gradient_names)
+    return dict(zip(config.gradient_names, known, strict=True))
 
 
 def _go_on_from(run: Run, point: ResumePoint) -> None:

@@ -17,6 +17,7 @@ from actors.config import (
 )
 from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
+from learner.stages import measures, stage_of
 from rewards.config import RewardConfig
 
 PARTS_ONLY = "parts_only"
@@ -60,6 +61,7 @@ class RunConfig(BaseModel):
             *self._scorers_away_from_their_pools(),
             *self._wrong_arithmetic(),
             *self._wrong_harmonizer(),
+            *self._wrong_stages(),
         ]
 
     def _rewards_without_source(self) -> Iterator[str]:
@@ -100,11 +102,19 @@ class RunConfig(BaseModel):
 
     def _wrong_harmonizer(self) -> Iterator[str]:
         try:
-            self.harmonizer.check_names(tuple(self.rewards))
+            self.harmonizer.check_names(self.gradient_names)
         except ValueError as error:
             yield f"harmonizer.{error}"
         if self.harmonizer.kl == "constraint" and self.learner.kl_beta == 0:
             yield "harmonizer.kl: constraint needs learner.kl_beta > 0, got 0.0: no KL is computed"
+
+    def _wrong_stages(self) -> Iterator[str]:
+        yield from self.learner.check_names(self.reward_names)
+        stages = self.learner.stages
+        total = sum(stage.iterations for stage in stages)
+        if stages and total != self.run.iterations:
+            listed = " + ".join(str(stage.iterations) for stage in stages)
+            yield f"learner.stages take {listed} = {total} iterations, but run.iterations is {self.run.iterations}"
 
     def _scorers_away_from_their_pools(self) -> Iterator[str]:
         for name, reward in self.rewards.items():
@@ -132,6 +142,18 @@ class RunConfig(BaseModel):
     def reward_names(self) -> tuple[str, ...]:
         """[K] in the order of every K axis."""
         return tuple(self.rewards)
+
+    @property
+    def gradient_names(self) -> tuple[str, ...]:
+        """What has a gradient of its own: the rewards, or the one weighted sum of them."""
+        return self.learner.gradient_names(self.reward_names)
+
+    def scored_in(self, iteration: int) -> frozenset[str]:
+        """Rewards that score the batch of an iteration: those of its stage; all of them where conflicts are measured."""
+        stage = stage_of(self.learner.stages, iteration)
+        if stage is None or measures(self.learner, iteration):
+            return frozenset(self.reward_names)
+        return frozenset(stage.rewards)
 
     @property
     def max_unscored(self) -> int:

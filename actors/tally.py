@@ -38,12 +38,18 @@ class Stopwatch:
         yield
         self.add(stage, self._remote.now_s() - began_s)
 
+    def move(self, stage: str, other: str, seconds: float) -> None:
+        """Counts a part of a stage under a name of its own, if there is any."""
+        if seconds:
+            self.add(stage, -seconds)
+            self.add(other, seconds)
+
     def finish(self) -> dict[str, float]:
         """All stages in seconds, with `other`, `total` and `learner_wait`: what the learner spent without work."""
         total = self._remote.now_s() - self._began_s
         self.bytes_moved = self._remote.bytes_moved - self._bytes_before
         other = max(0.0, total - sum(self._stages.values()))
-        wait = total - self._stages.get("learner", 0.0)
+        wait = total - self._stages.get("learner", 0.0) - self._stages.get("probe", 0.0)
         return {**self._stages, "other": other, "total": total, "learner_wait": wait}
 
 

@@ -118,7 +118,9 @@ class Team:
 
     def _spawn_learner(self) -> None:
         config = self._config
-        harmonizer_spec = HarmonizerSpec("harmonizer", config.actors.harmonizer, config.harmonizer, config.reward_names)
+        harmonizer_spec = HarmonizerSpec(
+            "harmonizer", config.actors.harmonizer, config.harmonizer, config.gradient_names
+        )
         harmonizer = self._spawn(HarmonizerActor, config.actors.harmonizer, "harmonizer", (harmonizer_spec,))
         client = RemoteHarmonizer(harmonizer, HARMONIZER_TIMEOUT_S, self.remote)
 

@@ -1,7 +1,8 @@
 """A recipe, from YAML file and --set to a checked RunConfig, and back to the config.yaml of a run.
 
-load_recipe reads the YAML, lays the overrides over it, checks keys, types, ranges and combinations, and turns paths
-into absolute ones. It imports neither torch nor ray. Every problem found is one line: where, key path, value got.
+load_recipe reads the YAML with what it is built on, lays the overrides over it, checks keys, types, ranges and
+combinations, and turns paths into absolute ones. It imports neither torch nor ray. Every problem found is one line:
+where, key path, value got.
 """
 
 import json
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from actors.run_config import PARTS_ONLY, RunConfig
-from deploy import overrides, paths, schema, strict_yaml
+from deploy import layers, overrides, paths, schema, strict_yaml
 from deploy.errors import ProblemsError, one_line, problems_of
 from learner.errors import Problem, UserError
 
@@ -74,15 +75,17 @@ def load_resolved(path: Path) -> Recipe:
     Raises:
         UserError: as :func:`load_recipe`.
     """
-    return _wanted(_examined(strict_yaml.load(path), path, (), (paths.ROOT,), ()))
+    data = strict_yaml.load(path)
+    return _wanted(_examined(data, layers.Layers(data, ((path, data),)), (), (paths.ROOT,), ()))
 
 
 def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
     """Read and check a recipe; what is wrong is returned, not raised."""
     try:
-        data = strict_yaml.load(path)
+        read = layers.load(path)
     except UserError as error:
         return Examined(None, tuple(problems_of(error, "recipe.unreadable")), None, False, ())
+    data = read.data
     problems: list[Problem] = []
     set_paths: list[schema.Path] = []
     for text in sets:
@@ -93,7 +96,7 @@ def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
             problems += problems_of(error, "recipe.override")
         else:
             set_paths.append(override.path)
-    return _examined(data, path, set_paths, (Path.cwd(), paths.ROOT), problems)
+    return _examined(data, read, set_paths, (Path.cwd(), paths.ROOT), problems)
 
 
 def _wanted(examined: Examined) -> Recipe:
@@ -104,18 +107,18 @@ def _wanted(examined: Examined) -> Recipe:
 
 def _examined(
     data: dict[str, Any],
-    path: Path,
+    read: layers.Layers,
     set_paths: Sequence[schema.Path],
     search: Sequence[Path],
     problems: Sequence[Problem],
 ) -> Examined:
-    """Check data and make its paths absolute; `set_paths` came from --set, the rest from `path`."""
-    located, missing = _locate(data, path, set_paths, search)
+    """Check data and make its paths absolute; `set_paths` came from --set, the rest from the files `read`."""
+    located, missing = _locate(data, read, set_paths, search)
     remnant, faults, exact = _salvaged(located)
     faults = [*faults, *(fault for fault, _ in missing)]
     if not faults and not problems and remnant is not None:
         return Examined(Recipe(remnant, to_data(remnant)), (), remnant, True, ())
-    said = [Problem(fault.code, ": ".join(_said(fault, path, set_paths))) for fault in faults]
+    said = [Problem(fault.code, ": ".join(_said(fault, read, set_paths))) for fault in faults]
     not_found = tuple(value for _, value in missing)
     return Examined(None, (*problems, *said), remnant, exact and not problems, not_found)
 
@@ -148,13 +151,13 @@ def _only_unknown_keys(faults: Sequence[Fault]) -> bool:
 
 
 def _locate(
-    data: dict[str, Any], path: Path, set_paths: Sequence[schema.Path], search: Sequence[Path]
+    data: dict[str, Any], read: layers.Layers, set_paths: Sequence[schema.Path], search: Sequence[Path]
 ) -> tuple[dict[str, Any], list[tuple[Fault, str]]]:
     """The data with absolute paths, and what was not found, with the path as it was given."""
     missing: list[tuple[Fault, str]] = []
     for found in paths.path_values(data):
         on_command_line = any(found.at[: len(p)] == p for p in set_paths)
-        beside = Path.cwd() if on_command_line else path.absolute().parent
+        beside = Path.cwd() if on_command_line else read.file_of(found.at).absolute().parent
         try:
             absolute = paths.resolve(found.value, beside, search, found.hub)
         except FileNotFoundError as error:
@@ -164,16 +167,16 @@ def _locate(
     return data, missing
 
 
-def _said(fault: Fault, path: Path, set_paths: Sequence[schema.Path]) -> tuple[str, ...]:
+def _said(fault: Fault, read: layers.Layers, set_paths: Sequence[schema.Path]) -> tuple[str, ...]:
     """What to blame, the key path unless it is the whole recipe, and what is wrong."""
     at = fault.at
-    return (_where(at, path, set_paths), schema.dotted(at), fault.why) if at else (str(path), fault.why)
+    return (_where(at, read, set_paths), schema.dotted(at), fault.why) if at else (str(read.file_of(at)), fault.why)
 
 
-def _where(at: schema.Path, path: Path, set_paths: Sequence[schema.Path]) -> str:
+def _where(at: schema.Path, read: layers.Layers, set_paths: Sequence[schema.Path]) -> str:
     """What to blame for the value at a key path. A section that only --set names is --set's too."""
     touched = at and any(at[: len(p)] == p[: len(at)] for p in set_paths)
-    return "--set" if touched and not _section_of_models(at) else str(path)
+    return "--set" if touched and not _section_of_models(at) else str(read.file_of(at))
 
 
 def _section_of_models(at: schema.Path) -> bool:

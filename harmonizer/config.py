@@ -40,8 +40,9 @@ class EmaConfig(_Strict):
 class RefreshConfig(_Strict):
     """Which optimizer steps solve; the others run on cached weights."""
 
-    policy: Literal["every_n", "every_step", "adaptive"] = "every_n"
-    """adaptive: up to four times as rarely while nothing moves, at once when the active set changes."""
+    policy: Literal["every_n", "every_step", "adaptive", "never"] = "every_n"
+    """adaptive: up to four times as rarely while nothing moves, at once when the active set changes; never: for method
+    weighted_gradients, whose weights no solve changes."""
     n: int = Field(default=10, ge=1)
     """Steps from one solve to the next, read by `every_n`; where `adaptive` starts from."""
     warmup: int = Field(default=1, ge=1)
@@ -123,6 +124,8 @@ class HarmonizerConfig(_Strict):
             raise ValueError(f"weights are for method weighted_gradients, got method {self.method}")
         if self.weights is not None and not 0 < math.fsum(self.weights.values()) < math.inf:
             raise ValueError(f"weights must have a positive, finite sum, got {self.weights}")
+        if self.refresh.policy == "never" and self.method != "weighted_gradients":
+            raise ValueError(f"refresh.policy never goes with method weighted_gradients, got method {self.method}")
         steered = [key for key in ("floors", "preference", "groups") if getattr(self, key) is not None]
         steered += ["kl: constraint"] if self.kl == "constraint" else []
         if steered and self.method != "min_norm":

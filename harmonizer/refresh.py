@@ -11,6 +11,8 @@ from harmonizer.report import Signals
 
 def is_due(step: int, config: RefreshConfig) -> bool:
     """Whether optimizer step `step` (from 0) solves: the first `warmup`, then every n-th after the last of these."""
+    if config.policy == "never":
+        return False
     if config.policy == "every_step" or step < config.warmup:
         return True
     return (step - (config.warmup - 1)) % config.n == 0
@@ -45,7 +47,7 @@ class RefreshPolicy(Protocol):
 
 
 class BySteps:
-    """`every_n` and `every_step`: the step's number says it all."""
+    """`every_n`, `every_step` and `never`: the step's number says it all."""
 
     def __init__(self, config: RefreshConfig) -> None:
         self._config = config

@@ -1,5 +1,6 @@
 """What a recipe says about the policy, the sampler and the learner. Imports pydantic only."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -19,6 +20,10 @@ SD3_ATTENTION_TARGETS = (
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 """Decay of a moment of Adam."""
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+WEIGHTED_SUM = "weighted_sum"
+"""Name of the one gradient, and of the ledger's columns, where rewards are added up."""
 
 
 class _Strict(BaseModel):
@@ -98,8 +103,32 @@ class OldPolicyConfig(_Strict):
     max: float = Field(0.95, ge=0, le=1)
 
 
+class StageConfig(_Strict):
+    """A stretch of a run that trains some of its rewards; all of them are scored in evaluations.
+
+    From stage to stage go the trained adapter, `old` and the EMA of the weights, as they are. What describes the last
+    stage's gradients starts anew: moments and step count of AdamW, everything the harmonizer remembers, the running
+    spread of a weighted sum, and the s of `old_policy`, which counts the stage's own steps.
+    """
+
+    rewards: tuple[str, ...] = Field(min_length=1)
+    """Names of the rewards trained."""
+    iterations: int = Field(ge=1)
+
+
 class LearnerConfig(_Strict):
     """NFT loss and optimizer (numbers of the public recipe by default)."""
+
+    objective: Literal["gradients", "weighted_sum"] = "gradients"
+    """gradients: one per reward, for the harmonizer to balance; weighted_sum: the baseline, one gradient of NFT on the
+    advantage of the weighted mean of all rewards scored."""
+    weights: dict[str, Weight] | None = None
+    """w_k per reward name for `objective: weighted_sum`, any scale; equal where this is left out."""
+    stages: tuple[StageConfig, ...] = ()
+    """One after the other; none: all rewards are trained all the time."""
+    probe_every: int = Field(0, ge=0)
+    """Optimizer steps from one measurement to the next of how the step taken lies to every reward's gradient (ledger
+    table `conflicts`); changes no bit of the training. 0: never."""
 
     lr: float = Field(3e-4, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
@@ -126,3 +155,33 @@ class LearnerConfig(_Strict):
     autocast: Literal["none", "bfloat16"] = "none"
     advantage: AdvantageConfig = AdvantageConfig()
     old_policy: OldPolicyConfig = OldPolicyConfig()
+
+    @model_validator(mode="after")
+    def _weights_go_with_objective(self) -> Self:
+        if self.weights is not None and self.objective != WEIGHTED_SUM:
+            raise ValueError(f"weights are for objective weighted_sum, got objective {self.objective}")
+        return self
+
+    def gradient_names(self, reward_names: Sequence[str]) -> tuple[str, ...]:
+        """What has a gradient of its own: the axis that the harmonizer balances."""
+        return (WEIGHTED_SUM,) if self.objective == WEIGHTED_SUM else tuple(reward_names)
+
+    def check_names(self, reward_names: Sequence[str]) -> list[str]:
+        """What of the objective does not fit the run's rewards, a line each."""
+        listed, problems = ", ".join(reward_names), []
+        if self.objective == WEIGHTED_SUM and WEIGHTED_SUM in reward_names:
+            problems.append(f"rewards.{WEIGHTED_SUM} is called as objective weighted_sum calls its sum; rename it")
+        if self.weights is not None and set(self.weights) != set(reward_names):
+            problems.append(f"learner.weights must give a weight to each of {listed}, got {', '.join(self.weights)}")
+        for index, stage in enumerate(self.stages):
+            unknown = [name for name in stage.rewards if name not in reward_names]
+            if unknown:
+                problems.append(f"learner.stages.{index}.rewards names {', '.join(unknown)}; rewards are {listed}")
+        for at, names in self._sets(reward_names):
+            if self.weights is not None and not sum(self.weights.get(name, 0.0) for name in names) > 0:
+                problems.append(f"learner.weights leaves no weight to the rewards {at}")
+        return problems
+
+    def _sets(self, reward_names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+        stages = [(f"of learner.stages.{index}", stage.rewards) for index, stage in enumerate(self.stages)]
+        return [*stages] or [("of the recipe", reward_names)]

@@ -46,6 +46,10 @@ class Forward:
         self.with_kl = with_kl
         self._autocast = autocast == "bfloat16"
 
+    def without_kl(self) -> "Forward":
+        """The same forms of the same policy, without the reference's."""
+        return Forward(self.policy, self.beta, False, "bfloat16" if self._autocast else "none")
+
     def outcomes(
         self,
         batches: Sequence[Cells],

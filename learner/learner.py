@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,14 +24,15 @@ from learner.ema import Ema
 from learner.errors import CheckpointError, UserError
 from learner.forward import OLD, Forward, trainable
 from learner.inputs import check_shapes, drawn_by, local_batch
-from learner.nft import acceptance
+from learner.local_signal import LocalSignals
+from learner.objective import Objective
 from learner.old_policy import OldPolicies, Published, blended, eta
 from learner.optimizer import LoraOptimizer
 from learner.policy import Policy
 from learner.ranks import Ranks, rank_slice
 from learner.sampler import trainable_sigmas
-from learner.signals import advantage_correlation
-from learner.train_step import Signal, TrainStep, Update
+from learner.stages import begins
+from learner.train_step import TrainStep, Update
 from learner.types import AdapterState, HarmonizerClient, IterationReport, StepRecord, TrainBatch
 
 __all__ = ["Learner", "rank_slice"]
@@ -70,18 +70,30 @@ class Learner:
         self.iteration = -1
         self.steps_done = 0
         self._samples = rank_slice(num_samples, rank, world_size)
-        self._running_sigma_K = np.full(len(self.reward_names), np.nan)
+        self._objective = Objective(learner_config, reward_names)
+        self._running_sigma_R = np.full(self._objective.num_rows, np.nan)
+        self._stage_began = 0
+        """Optimizer steps done when this stage began."""
+        self._harmonizer = harmonizer
         self.policy = Policy.load(policy_config, (TRAINED, OLD), device, seed, with_vae=False)
         if learner_config.gradient_checkpointing:
             self.policy.pipeline().transformer.enable_gradient_checkpointing()
         self._schedule = self._make_schedule(sampling_config, seed)
+        self._signals = LocalSignals(learner_config, self._objective, self._samples, self.policy.device)
         self._old = OldPolicies(adapters.read(self.policy.transformer, OLD), max_staleness)
         self._loaded_old = self._old.current.hash
         self._optimizer = LoraOptimizer(trainable(self.policy), learner_config)
         self._ema = Ema(self._optimizer.parameters, learner_config.ema_decay)
         forward = Forward(self.policy, learner_config.nft_beta, learner_config.kl_beta > 0, learner_config.autocast)
         self._step = TrainStep(
-            learner_config, reward_names, forward, self._optimizer, self._ema, harmonizer, self.ranks, self._wrap()
+            learner_config,
+            self._objective.gradient_names,
+            forward,
+            self._optimizer,
+            self._ema,
+            harmonizer,
+            self.ranks,
+            self._wrap(),
         )
 
     @property
@@ -106,19 +118,24 @@ class Learner:
         self.ranks.check_equal("the policy that drew the batch", published.hash)
         self._load_old(published)
         before = hash_tensors(adapters.read(self.policy.transformer, TRAINED))
+        self._begin_stage(batch.iteration)
         prepared = time.perf_counter()
-        self._running_sigma_K = found.running_sigma_K
-        records = self._updates(batch.iteration, local, self._signal(found), before == published.hash)
+        self._running_sigma_R = found.running_sigma_K
+        self._step.conflicts, self._step.probe_s = [], 0.0
+        records = self._updates(batch.iteration, local, found, before == published.hash)
         stepped = time.perf_counter()
         self.iteration = batch.iteration
         report = self._publish(batch.iteration, records, found, before)
         self.ranks.check_equal("the trained adapter", report.default_hash)
         timings_s = {
             "prepare": prepared - started,
-            "steps": stepped - prepared,
+            "steps": stepped - prepared - self._step.probe_s,
             "publish": time.perf_counter() - stepped,
         }
-        return replace(report, timings_s=timings_s)
+        if self._step.probe_s:
+            timings_s["probe"] = self._step.probe_s
+        mean = self._objective.weighted_mean(batch, found)
+        return replace(report, timings_s=timings_s, conflicts=tuple(self._step.conflicts), weighted_mean=mean)
 
     def adapter(self, slot: Slot) -> AdapterState:
         """A copy of an adapter, with its hash and the version of `old` it belongs to."""
@@ -140,12 +157,17 @@ class Learner:
             "drift": self._step.drift.tensors(),
             **self._old.tensors(),
         }
+        probe = self._step.probe.state()
+        if probe is not None:
+            tensors["probe"] = self._step.probe.tensors()
         state = {
             "format": STATE_FORMAT,
             "iteration": self.iteration,
             "steps_done": self.steps_done,
             "reward_names": list(self.reward_names),
-            "running_sigma_K": [None if np.isnan(sigma) else float(sigma) for sigma in self._running_sigma_K],
+            "running_sigma_K": [None if np.isnan(sigma) else float(sigma) for sigma in self._running_sigma_R],
+            "stage_began": self._stage_began,
+            "probe": probe,
             "old": self._old.state(),
             "drift": self._step.drift.state(),
             "amortized_norm": None if np.isnan(self._step.amortized_norm) else self._step.amortized_norm,
@@ -169,7 +191,9 @@ class Learner:
         olds = [f"old.{index}" for index in range(len(state.get("old", ())))]
         # States of before there was a drift have none: it starts anew, as in a run's first step.
         drift = ["drift"] if "drift" in state else []
-        missing = [group for group in ("default", "ema", "optimizer", *drift, *olds) if group not in tensors]
+        probe = state.get("probe")
+        parts = ("default", "ema", "optimizer", *drift, *olds, *(["probe"] if probe else []))
+        missing = [group for group in parts if group not in tensors]
         if missing or not olds:
             raise CheckpointError(f"the learner's state lacks {', '.join(missing) or 'the old policy'}")
         if state.get("format") != STATE_FORMAT or tuple(state["reward_names"]) != self.reward_names:
@@ -183,13 +207,15 @@ class Learner:
         self._old.load(tensors, state["old"])
         if drift:
             self._step.drift.load(tensors["drift"], state["drift"], self.policy.device)
+        self._step.probe.load(tensors.get("probe", {}), probe, self.policy.device)
         self.iteration, self.steps_done = int(state["iteration"]), int(state["steps_done"])
+        self._stage_began = int(state.get("stage_began", 0))
         norm = state.get("amortized_norm")
         self._step.amortized_norm = float("nan") if norm is None else float(norm)
         sigmas = [np.nan if sigma is None else float(sigma) for sigma in state["running_sigma_K"]]
-        if len(sigmas) != len(self.reward_names):
-            raise ValueError(f"running_sigma_K has {len(sigmas)} entries for {len(self.reward_names)} rewards")
-        self._running_sigma_K = np.array(sigmas, dtype=np.float64)
+        if len(sigmas) != self._objective.num_rows:
+            raise ValueError(f"running_sigma_K has {len(sigmas)} entries, expected {self._objective.num_rows}")
+        self._running_sigma_R = np.array(sigmas, dtype=np.float64)
 
     def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:
         levels = trainable_sigmas(self.policy.scheduler_config, sampling.steps, self.config.timestep_fraction)
@@ -225,9 +251,18 @@ class Learner:
         check_shapes(batch, self.reward_names, self.num_samples)
         if batch.iteration <= self.iteration:
             raise UserError(f"iteration {batch.iteration} was trained already; the last one is {self.iteration}")
-        return advantages(
-            batch.scores_KN, batch.states_KN, batch.group_ids, self._running_sigma_K, self.config.advantage
-        )
+        running_R = self._running_sigma_R
+        if begins(self.config.stages, batch.iteration):
+            running_R = self._objective.forget_spread(running_R)
+        return advantages(*self._objective.rows(batch), batch.group_ids, running_R, self.config.advantage)
+
+    def _begin_stage(self, iteration: int) -> None:
+        """What of the last stage's gradients is forgotten: see learner.config.StageConfig."""
+        if begins(self.config.stages, iteration):
+            self._optimizer.reset()
+            self._step.forget()
+            self.ranks.from_first(self._harmonizer.reset)
+            self._stage_began = self.steps_done
 
     def _local(self, batch: TrainBatch) -> tuple[LocalBatch, Published]:
         published = self._old.find(*drawn_by(batch.latents, batch.iteration))
@@ -238,21 +273,13 @@ class Learner:
             adapters.write(self.policy.transformer, OLD, published.tensors)
             self._loaded_old = published.hash
 
-    def _signal(self, found: Advantages) -> Signal:
-        mine = torch.from_numpy(found.advantages_KN[:, self._samples])
-        return Signal(
-            acceptance(mine, self.config.advantage.max).float().to(self.policy.device),
-            torch.from_numpy(found.signal_KN[:, self._samples]).to(self.policy.device),
-            found.counts_K,
-            advantage_correlation(found.advantages_KN, found.signal_KN),
-        )
-
-    def _updates(self, iteration: int, local: LocalBatch, signal: Signal, on_policy: bool) -> list[StepRecord]:
-        records = []
+    def _updates(self, iteration: int, local: LocalBatch, found: Advantages, on_policy: bool) -> list[StepRecord]:
+        signal, records = self._signals.trained(found, iteration), []
         for index in range(self.config.updates_per_iteration):
             cells = micro_batches(local, self._schedule, index)
             num_cells = self.num_samples * self.config.timesteps
-            record = self._step.run(Update(self.steps_done, iteration, cells, num_cells, signal, on_policy))
+            probe = self._signals.measured(found, iteration, index)
+            record = self._step.run(Update(self.steps_done, iteration, cells, num_cells, signal, on_policy, probe))
             self.steps_done += record.applied
             on_policy = on_policy and not record.applied
             records.append(record)
@@ -264,7 +291,7 @@ class Learner:
         """Move `old` along its schedule when a step was applied, and hold both hashes against their rules."""
         applied = any(record.applied for record in records)
         default = adapters.read(self.policy.transformer, TRAINED)
-        default_hash, rate = hash_tensors(default), eta(self.steps_done, self.config.old_policy)
+        default_hash, rate = hash_tensors(default), eta(self.steps_done - self._stage_began, self.config.old_policy)
         if (default_hash != before) != (applied and self.config.lr > 0):
             changed = "changed" if default_hash != before else "did not change"
             raise RuntimeError(
@@ -273,11 +300,12 @@ class Learner:
             )
         if applied:
             self._old.publish(blended(self._old.current.tensors, default, rate))
+        num_rewards = len(self.reward_names)
         return IterationReport(
             iteration=iteration,
             steps=tuple(records),
-            advantages_KN=found.advantages_KN,
-            signal_KN=found.signal_KN,
+            advantages_KN=found.advantages_KN[:num_rewards],
+            signal_KN=found.signal_KN[:num_rewards],
             applied=applied,
             default_hash=default_hash,
             old_hash=self._old.current.hash,

@@ -29,6 +29,10 @@ class LoraOptimizer:
             eps=config.eps,
             weight_decay=config.weight_decay,
         )
+        self.reset()
+
+    def reset(self) -> None:
+        """Moments and step count as before the first step."""
         for parameter in self.parameters.values():
             self._adamw.state[parameter] = {
                 STEP: torch.tensor(0.0),

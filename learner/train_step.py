@@ -24,9 +24,10 @@ from learner.forward import Forward, trained_layers
 from learner.gradients import RewardGradients, combined, gramian, reward_gradients
 from learner.nft import mixed_weights, reward_weights
 from learner.optimizer import LoraOptimizer
+from learner.probe import Probe, ProbeInput, Taken
 from learner.ranks import Ranks
 from learner.signals import kl_cosines, kl_geometry
-from learner.types import HarmonizerClient, StepRecord
+from learner.types import Conflict, HarmonizerClient, StepRecord
 
 NAN = float("nan")
 
@@ -58,6 +59,8 @@ class Update:
     signal: Signal
     on_policy: bool
     """`default` equals the policy that drew the batch, bit for bit."""
+    probe: ProbeInput | None = None
+    """What is to be measured beside the step."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,17 @@ class TrainStep:
         self.ranks = ranks
         self.ddp = ddp
         self.drift = Drift()
+        self.probe = Probe(forward, ranks)
+        self.conflicts: list[Conflict] = []
+        """Measured since they were last taken."""
+        self.probe_s = 0.0
+        """What that took."""
         self.amortized_norm = NAN
         """Gradient norm of the last step if that was applied and did not solve; part of the learner's state."""
+
+    def forget(self) -> None:
+        """As before the first step; what waits to be measured stays."""
+        self.drift, self.amortized_norm = Drift(), NAN
 
     def run(self, update: Update) -> StepRecord:
         """Take one step, or say why not; a step not taken leaves adapter, moments and EMA untouched."""
@@ -113,14 +125,30 @@ class TrainStep:
         if not fault:
             norm = self.optimizer.gradient_norm()
             fault = "" if math.isfinite(norm) and norm > 0 else f"the gradient's norm is {norm}"
+        self.probe.before(update.probe, update.batches, update.on_policy, update.num_cells)
+        taken = None
         if not fault:
             solved = direction.solution is not None
             stray = self.drift.step(self.optimizer.gradients(), norm, solved, direction.coefficients_K)
-            self.optimizer.step(norm)
+            taken = self._step(update, direction, norm)
             self.ema.update(self.optimizer.parameters)
+        self.conflicts += self.probe.after(update.probe, taken)
+        self.probe_s += self.probe.seconds
         self.optimizer.clear()
         self.amortized_norm = norm if not fault and direction.solution is None else NAN
-        return _record(update, direction, stray, norm, fault, time.perf_counter() - started)
+        seconds = time.perf_counter() - started - self.probe.seconds
+        return _record(update, direction, stray, norm, fault, seconds)
+
+    def _step(self, update: Update, direction: Direction, norm: float) -> Taken | None:
+        """The optimizer's step; what it did, where that is measured."""
+        if update.probe is None or not update.probe.own:
+            self.optimizer.step(norm)
+            return None
+        gradient_P, before_P = flat(self.optimizer.gradients()), flat(self.optimizer.parameters)
+        self.optimizer.step(norm)
+        moved_P = before_P - flat(self.optimizer.parameters)
+        solved = direction.solution is not None
+        return Taken(update.step, update.iteration, solved, direction.coefficients_K, gradient_P, moved_P)
 
     def _direction(self, update: Update) -> Direction:
         active_K = update.signal.counts_K > 0
@@ -134,7 +162,8 @@ class TrainStep:
             return replace(self._solved(update, active_K), solve_reason=plan.reason)
         return self._amortized(update, plan.weights)
 
-    def _weights_KN(self, signal: Signal) -> tuple[Tensor, Tensor]:
+    def weights(self, signal: Signal) -> tuple[Tensor, Tensor]:
+        """[K, N] weights of S and D: :func:`learner.nft.reward_weights`."""
         counts_K = torch.as_tensor(signal.counts_K, device=signal.acceptance_KN.device, dtype=torch.float32)
         return reward_weights(
             signal.acceptance_KN,
@@ -151,7 +180,7 @@ class TrainStep:
         found = reward_gradients(
             self.forward.outcomes(update.batches, update.on_policy, update.num_cells),
             trained_layers(self.forward.policy),
-            self._weights_KN(update.signal),
+            self.weights(update.signal),
             with_kl,
             update.num_cells,
             self.ranks,
@@ -179,7 +208,7 @@ class TrainStep:
 
     def _amortized(self, update: Update, weights: AmortizedWeights) -> Direction:
         """The same sum with the weights of the last solve, by one backward pass."""
-        weights_KN = self._weights_KN(update.signal)
+        weights_KN = self.weights(update.signal)
         coefficients_K = torch.as_tensor(weights.coefficients_K, dtype=torch.float32, device=weights_KN[0].device)
         found = accumulate(
             self.forward.outcomes(update.batches, update.on_policy, update.num_cells, self.ddp),
@@ -239,6 +268,11 @@ def _record(update: Update, direction: Direction, stray: Stray, norm: float, fau
         stale_norm_ratio=direction.staleness.norm_ratio,
         solve_reason=direction.solve_reason,
     )
+
+
+def flat(tensors: Mapping[str, Tensor]) -> Tensor:
+    """[P] a copy, in the order of the mapping."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors.values()])
 
 
 def unit_shares(solution: Solution) -> NDArray[np.float64]:

@@ -111,6 +111,33 @@ class StepRecord:
     """Why this step solved (harmonizer.report.Plan.reason); empty when it did not."""
 
 
+CONFLICT_VECTORS = ("direction", "gradient", "update")
+"""What of a step is held against each reward's gradient: learner.probe."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """How one applied step lies to every reward's gradient of one batch. NaN: the reward had no signal there."""
+
+    step: int
+    iteration: int
+    """Of the step."""
+    solved: bool
+    against: str
+    """`same`: the step's own batch; `next`: that of the iteration after."""
+    cosines: Mapping[str, NDArray[np.float64]]
+    """[K] for each of CONFLICT_VECTORS; negative where the step makes the reward worse, to first order."""
+
+
+@dataclass(frozen=True)
+class WeightedMean:
+    """The rewards added up, where that is what is trained."""
+
+    scores_N: NDArray[np.float32]
+    states_N: NDArray[np.uint8]
+    advantages_N: NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class IterationReport:
     """What one iteration did."""
@@ -120,7 +147,7 @@ class IterationReport:
     advantages_KN: NDArray[np.float64]
     """NaN where the cell carries no signal."""
     signal_KN: NDArray[np.bool_]
-    """m_ki of DESIGN 4: scored, and the group has signal."""
+    """m_ki of DESIGN 4: scored, and the group has signal; also of rewards that are not trained in this stage."""
     applied: bool
     """Whether any optimizer step was applied."""
     default_hash: str
@@ -129,6 +156,9 @@ class IterationReport:
     """Version of `old` after this iteration."""
     eta: float
     timings_s: Mapping[str, float] = field(default_factory=dict)
+    """prepare, steps, publish; and probe, where conflicts were measured, which is in none of the others."""
+    weighted_mean: WeightedMean | None = None
+    conflicts: tuple[Conflict, ...] = ()
 
 
 class HarmonizerClient(Protocol):
@@ -143,3 +173,5 @@ class HarmonizerClient(Protocol):
         active_K: NDArray[np.bool_],
         kl_cosines_K: NDArray[np.float64] | None = None,
     ) -> Solution: ...
+
+    def reset(self) -> None: ...

@@ -51,7 +51,14 @@ def update_of(learner: Learner, batch: TrainBatch, index: int = 0, on_policy: bo
     learner._load_old(published)
     cells = micro_batches(local, learner._schedule, index)
     num_cells = learner.num_samples * learner.config.timesteps
-    return Update(learner.steps_done, batch.iteration, cells, num_cells, learner._signal(found), on_policy)
+    return Update(
+        learner.steps_done,
+        batch.iteration,
+        cells,
+        num_cells,
+        learner._signals.trained(found, batch.iteration),
+        on_policy,
+    )
 
 
 def solved(learner: Learner, update: Update) -> tuple[Direction, Tensor]:

@@ -112,7 +112,7 @@ def test_after_its_passes_a_solve_allocates_one_vector(tiny_folder: Path, monkey
     found = reward_gradients(
         learner._step.forward.outcomes(update.batches, False, update.num_cells),
         trained_layers(learner.policy),
-        learner._step._weights_KN(update.signal),
+        learner._step.weights(update.signal),
         True,
         update.num_cells,
         learner.ranks,

@@ -34,7 +34,7 @@ def apart(learner: Learner, update: Update) -> Tensor:
     found = reward_gradients(
         learner._step.forward.outcomes(update.batches, update.on_policy, update.num_cells),
         trained_layers(learner.policy),
-        learner._step._weights_KN(update.signal),
+        learner._step.weights(update.signal),
         True,
         update.num_cells,
         learner.ranks,
@@ -219,7 +219,7 @@ def test_an_absurd_advantage_is_bounded(learner: Learner) -> None:
     values_KN, states_KN = scores(0, 0.0)
     values_KN[2, 0] = 1e6
     update = update_of(learner, make_batch(learner, 0, scores_KN=values_KN, states_KN=states_KN))
-    sums, differences = learner._step._weights_KN(update.signal)
+    sums, differences = learner._step.weights(update.signal)
     most = learner.config.advantage.max / learner.config.nft_beta / (2 * NUM_SAMPLES * learner.config.timesteps)
     assert float(sums.max()) <= most * (1 + 1e-6)
     assert float(differences.abs().max()) <= most * (1 + 1e-6)

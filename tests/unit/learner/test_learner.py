@@ -363,7 +363,7 @@ def test_running_sigmas_go_on_over_batches(learner: Learner) -> None:
     assert isinstance(first, IterationReport)
     values_KN, states_KN = scores(0)
     expected = [values_KN[k][states_KN[k] == 0].astype(np.float64).std() for k in range(3)]
-    np.testing.assert_allclose(learner._running_sigma_K, expected, rtol=1e-6)
+    np.testing.assert_allclose(learner._running_sigma_R, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("num_samples", "world_size"), [(12, 1), (12, 2), (13, 4), (3, 3)])
