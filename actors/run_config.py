@@ -149,7 +149,7 @@ class RunConfig(BaseModel):
         return self.learner.gradient_names(self.reward_names)
 
     def scored_in(self, iteration: int) -> frozenset[str]:
-        """Rewards that score the batch of an iteration: those of its stage; all of them where conflicts are measured."""
+        """Rewards that score the batch of an iteration: those of its stage, and all where conflicts are measured."""
         stage = stage_of(self.learner.stages, iteration)
         if stage is None or measures(self.learner, iteration):
             return frozenset(self.reward_names)
