@@ -43,6 +43,14 @@ class PromptSourceConfig(_Strict):
     """Prompt file that is only ever evaluated."""
     format: Literal["lines", "geneval", "parquet"] = "lines"
     """lines: one prompt a line; geneval: GenEval's JSON lines."""
+    tags: tuple[str, ...] | None = Field(None, min_length=1)
+    """Only the prompts whose metadata carry one of these `tag`s; None: all."""
+
+    @model_validator(mode="after")
+    def _lines_have_no_tags(self) -> Self:
+        if self.tags and self.format == "lines":
+            raise ValueError("tags are read from metadata, which format lines has none of; set format geneval")
+        return self
 
 
 class PromptsConfig(_Strict):

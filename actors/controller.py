@@ -114,6 +114,7 @@ class Controller:
         for index in range(run.done, self.config.run.iterations):
             self._iteration(index)
             milestones.after_iteration(run, before)
+        milestones.note_vitals(run)
         after = milestones.evaluate(run, run.done, "ema")
         return RunSummary(summarise(before, after), run.done, run.elapsed_s, self.config.run.seed)
 

@@ -1,18 +1,18 @@
 """metrics.jsonl: one JSON line per event of a run, in order, without gaps and without falling numbers.
 
-Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), and `resume`, which marks a restart. A resumed run
-first drops the lines of what it will do again. Numbers that are not known are null.
+Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), `vitals` (after the last iteration), and `resume`,
+which marks a restart. A resumed run first drops the lines of what it will do again. What is not known is null.
 """
 
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from actors.files import write_atomically
-from actors.results import EvaluationResult, IterationResult
+from actors.results import ActorVitals, EvaluationResult, IterationResult
 from actors.scaling import Resized
 from learner import json_text
 from learner.errors import UserError
@@ -69,6 +69,11 @@ class MetricsLog:
     def checkpoint(self, iterations_done: int, name: str, elapsed_s: float) -> None:
         """One line per checkpoint."""
         self._append({"event": "checkpoint", "done": iterations_done, "name": name, "elapsed_s": elapsed_s})
+
+    def vitals(self, actors: Sequence[ActorVitals], iterations_done: int, elapsed_s: float) -> None:
+        """What every actor says of itself once training is over, peak memory above all; of this life of the run."""
+        said = [vars(vitals) for vitals in actors]
+        self._append({"event": "vitals", "done": iterations_done, "actors": said, "elapsed_s": elapsed_s})
 
     def resized(self, change: Resized, why: str, iterations_done: int, elapsed_s: float) -> None:
         """One line per change of a pool's size; `why` is request or autoscale."""

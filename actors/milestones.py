@@ -82,6 +82,14 @@ def slot_of(which: Which) -> Slot | None:
     return None if which == "before" else "eval"
 
 
+def note_vitals(run: Run) -> None:
+    """Peak memory and the like on record; nothing to lose a finished run over."""
+    try:
+        run.metrics.vitals(run.team.vitals(run.stop.check), run.done, run.elapsed_s)
+    except (ActorLostError, CallFailedError, TimeoutError) as error:
+        run.order.listener.on_warning(f"no actor's vitals on record: {error}")
+
+
 def stopped(run: Run | None, signal_number: int) -> RunStopped:
     """Keeps every iteration that is done; the one under way is drawn again on resume."""
     if run is None:

@@ -92,4 +92,12 @@ class Started:
             threads=self._threads,
             peak_memory_gib=peak_kib * BYTES_PER_KIB / 2**30,
             start_s=self._seconds,
+            peak_gpu_gib=_peak_gpu_gib(),
         )
+
+
+def _peak_gpu_gib() -> float:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0.0
+    return float(torch.cuda.max_memory_allocated()) / 2**30

@@ -34,17 +34,30 @@ class Prompt:
     """What the file says beyond the text (GenEval's include, exclude and tag); empty for plain lines."""
 
 
-def read_prompts(path: str | Path, file_format: PromptFormat, source: str) -> tuple[Prompt, ...]:
-    """All prompts of one file, in its order.
+def read_prompts(
+    path: str | Path, file_format: PromptFormat, source: str, tags: Sequence[str] | None = None
+) -> tuple[Prompt, ...]:
+    """All prompts of one file, in its order; with tags those only whose metadata carry one of them.
 
     Raises:
-        UserError: the file is missing or empty, or lines of it are no prompts; names source, file and lines.
+        UserError: the file is missing or empty, or lines of it are no prompts; names source, file and lines. Or no
+            prompt carries a tag; names those there are.
     """
     try:
         rows = read_rows(Path(path), file_format)
     except PromptFileError as error:
         raise PromptFileError([f"prompt source {source}: {line}" for line in error.lines]) from error
-    return tuple(Prompt(f"{source}/{i}", source, text, metadata) for i, (text, metadata) in enumerate(rows))
+    prompts = tuple(Prompt(f"{source}/{i}", source, text, metadata) for i, (text, metadata) in enumerate(rows))
+    if tags is None:
+        return prompts
+    there = sorted({str(prompt.metadata.get("tag")) for prompt in prompts})
+    unknown = [tag for tag in tags if tag not in there]
+    if unknown:
+        line = (
+            f"prompt source {source}: {path} has no prompt with tag {', '.join(unknown)}; tags are {', '.join(there)}"
+        )
+        raise PromptFileError([line])
+    return tuple(prompt for prompt in prompts if prompt.metadata.get("tag") in tags)
 
 
 def read_sources(config: PromptsConfig, split: Split) -> tuple[dict[str, tuple[Prompt, ...]], list[str]]:
@@ -53,7 +66,7 @@ def read_sources(config: PromptsConfig, split: Split) -> tuple[dict[str, tuple[P
     problems: list[str] = []
     for name, source in config.sources.items():
         try:
-            read[name] = read_prompts(file_of(source, split), source.format, name)
+            read[name] = read_prompts(file_of(source, split), source.format, name, source.tags)
         except PromptFileError as error:
             problems += error.lines
     return read, problems

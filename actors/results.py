@@ -136,6 +136,8 @@ class ActorVitals:
     peak_memory_gib: float
     start_s: float
     """Seconds its start took: imports and models."""
+    peak_gpu_gib: float = 0.0
+    """Most that torch had allocated on its GPU; 0 without one."""
 
 
 class Listener(Protocol):

@@ -7,6 +7,7 @@ from typing import NoReturn
 import typer
 
 from deploy.commands.check import check
+from deploy.commands.compare import compare
 from deploy.commands.data import data
 from deploy.commands.evaluate import evaluate
 from deploy.commands.generate import generate
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(check)
+app.command()(compare)
 app.command()(data)
 app.command(name="eval")(evaluate)
 app.command()(generate)

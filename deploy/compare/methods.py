@@ -1,0 +1,140 @@
+"""The methods that are compared, each as a change of the same recipe (DESIGN 7; MARBLE, Tables 1 and 3).
+
+A recipe is plain data here, every default filled in. A method that is laid down in a file beside the recipe,
+`<recipe>_<method>.yaml`, is taken from there instead.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.layers import merged
+from learner.config import WEIGHTED_SUM
+from learner.errors import UserError
+
+Data = dict[str, Any]
+
+MARBLE, UNIFORM, SEQUENTIAL, SINGLE = "marble", "uniform", "sequential", "single"
+ABLATIONS = ("marble_paper", UNIFORM, "every_step", "unnormalized", "no_ema")
+"""What each part of MARBLE is worth; beside `marble` itself they make Table 3."""
+SUITES = {
+    "core": (MARBLE, WEIGHTED_SUM, UNIFORM, SEQUENTIAL),
+    "paper": (
+        MARBLE, WEIGHTED_SUM, UNIFORM, SEQUENTIAL, "marble_paper", "every_step", "unnormalized", "no_ema", SINGLE
+    ),
+}  # fmt: skip
+SCHEDULE = ((0, 800), (1, 300), (0, 200), (1, 200), (2, 100))
+"""The paper's stages: which set of rewards, and for how many of its 1600 steps."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the tables."""
+
+    name: str
+    change: Callable[[Data], Data]
+    of_one: str = ""
+    """The one reward it trains, if it is a specialist."""
+
+
+def _with(patch: Mapping[str, Any]) -> Callable[[Data], Data]:
+    return lambda data: dict(merged(data, patch))
+
+
+def _summed(data: Data) -> Data:
+    """NFT on the weighted mean: nothing to balance, so no step solves."""
+    harmonizer = {"method": "weighted_gradients", "refresh": {"policy": "never"}}
+    return {**dict(merged(data, {"learner": {"objective": WEIGHTED_SUM}})), "harmonizer": harmonizer}
+
+
+def _uniform(data: Data) -> Data:
+    return {**data, "harmonizer": {"method": UNIFORM, "refresh": data.get("harmonizer", {}).get("refresh", {})}}
+
+
+def _sequential(data: Data) -> Data:
+    sets = reward_sets(data)
+    order = [(index, share) for index, share in SCHEDULE if index < len(sets)] if len(sets) > 1 else [(0, 1)]
+    order += [(index, SCHEDULE[-1][1]) for index in range(len(SCHEDULE) - 2, len(sets))]
+    stages = [{"rewards": sets[index], "iterations": share} for index, share in order]
+    return in_stages(_summed(data), stages, data["run"]["iterations"])
+
+
+def _single(reward: str) -> Callable[[Data], Data]:
+    def change(data: Data) -> Data:
+        iterations = data["run"]["iterations"]
+        return in_stages(_summed(data), [{"rewards": [reward], "iterations": iterations}], iterations)
+
+    return change
+
+
+_METHODS: Mapping[str, Callable[[Data], Data]] = {
+    MARBLE: dict,
+    WEIGHTED_SUM: _summed,
+    UNIFORM: _uniform,
+    SEQUENTIAL: _sequential,
+    "marble_paper": _with({"harmonizer": {"amortize": "paper"}}),
+    "every_step": _with({"harmonizer": {"refresh": {"policy": "every_step"}}}),
+    "unnormalized": _with({"harmonizer": {"normalize": False}}),
+    "no_ema": _with({"harmonizer": {"ema": {"rho": 0.0, "trust_region": None}}}),
+}
+
+
+def choose(names: Iterable[str], rewards: Sequence[str]) -> tuple[Method, ...]:
+    """Methods by name, `single` being one for each reward, `single_NAME` that of one.
+
+    Raises:
+        UserError: no such method, or none at all; lists those there are.
+    """
+    chosen: dict[str, Method] = {}
+    for name in names:
+        found = [f"{SINGLE}_{reward}" for reward in rewards] if name == SINGLE else [name]
+        chosen |= {each: _method(each, rewards) for each in found}
+    if not chosen:
+        raise UserError(f"no method to compare; there are {', '.join((*_METHODS, SINGLE))}")
+    return tuple(chosen.values())
+
+
+def _method(name: str, rewards: Sequence[str]) -> Method:
+    if name in _METHODS:
+        return Method(name, _METHODS[name])
+    reward = name.removeprefix(f"{SINGLE}_")
+    if reward != name and reward in rewards:
+        return Method(name, _single(reward), reward)
+    known = ", ".join((*_METHODS, SINGLE, *(f"{SINGLE}_{reward}" for reward in rewards)))
+    raise UserError(f"no method {name!r}; there are {known}")
+
+
+def reward_sets(data: Data) -> list[list[str]]:
+    """What stages are made of: the rewards of all sources together, then each of the others by itself."""
+    sources = set(data["prompts"]["sources"])
+    broad = [n for n, reward in data["rewards"].items() if set(reward.get("applies") or sources) == sources]
+    return [*([broad] if broad else []), *([name] for name in data["rewards"] if name not in broad)]
+
+
+def in_stages(data: Data, stages: Sequence[Mapping[str, Any]], iterations: int) -> Data:
+    """The recipe with these stages, scaled to a number of iterations; each gets one at least.
+
+    Raises:
+        UserError: fewer iterations than stages.
+    """
+    if iterations < len(stages):
+        raise UserError(f"{len(stages)} stages do not fit into {iterations} iterations; give each run more")
+    scaled = apportioned([stage["iterations"] for stage in stages], iterations)
+    listed = [{"rewards": list(stage["rewards"]), "iterations": n} for stage, n in zip(stages, scaled, strict=True)]
+    return {**data, "learner": {**data["learner"], "stages": listed}}
+
+
+def apportioned(shares: Sequence[int], total: int) -> list[int]:
+    """Whole numbers in proportion to shares, each at least 1, that add up to a total of at least their number.
+
+    What is left over each one's 1 is dealt out by largest remainder, of equals the earlier first.
+    """
+    free = total - len(shares)
+    exact = [max(0.0, share * total / sum(shares) - 1.0) for share in shares]
+    scale = free / sum(exact) if sum(exact) > 0 else 0.0
+    parts = [part * scale for part in exact]
+    whole = [int(part) for part in parts]
+    by_rest = sorted(range(len(parts)), key=lambda i: (whole[i] - parts[i], i))
+    for index in by_rest[: free - sum(whole)]:
+        whole[index] += 1
+    return [1 + part for part in whole]

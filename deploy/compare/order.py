@@ -1,0 +1,179 @@
+"""What a comparison was asked for, and the recipe of each of its runs.
+
+asked -> tuning runs -> a learning rate and a number of iterations for each method -> main runs
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from actors.run_config import RunConfig
+from deploy import overrides, schema
+from deploy.compare.methods import Data, Method, choose, in_stages
+from deploy.layers import merged
+from deploy.recipe import Recipe, load_recipe
+from learner.errors import UserError
+
+TUNING_SEED_OFFSET = 10_000
+"""Tuning draws prompts and noise that no compared run does."""
+SWEPT_SECTION = "harmonizer"
+"""Where a swept key stands that names no section of the recipe."""
+
+
+class Asked(BaseModel):
+    """A comparison's settings, kept in its directory; going on with others is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    recipe: str
+    sets: tuple[str, ...] = ()
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = Field(min_length=1)
+    minutes: float | None = Field(None, gt=0)
+    """Wall-clock budget of each main run; None: `iterations`."""
+    iterations: int | None = Field(None, ge=1)
+    tuning_iterations: int = Field(10, ge=0)
+    """Of each tuning run; 0: nothing is tuned, and nothing known of peak memory."""
+    lr_factors: tuple[float, ...] = (0.5, 1.0, 2.0)
+    """Learning rates tried for each method, as multiples of the recipe's."""
+    tuning_prompts: int = Field(32, ge=1)
+    """Of each source's training prompts that tuning sets aside to choose by."""
+    probe_every: int = Field(5, ge=0)
+    """`learner.probe_every` of the main runs."""
+    sweep: tuple[str, ...] = ()
+    """`key=a,b` each; every combination is a row, in place of methods."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the tables: a method, or one combination of a sweep."""
+
+    name: str
+    data: Data
+    """The recipe, before budget and seed."""
+    trains: tuple[str, ...]
+    """The rewards that its learning rate is chosen by."""
+
+    @property
+    def slug(self) -> str:
+        """Its name in files."""
+        return self.name.replace("=", "-").replace(" ", "_")
+
+
+def rows_of(asked: Asked) -> tuple[Row, ...]:
+    """The rows of a comparison.
+
+    Raises:
+        UserError: a recipe that does not load, that is no one's to compare, or unknown methods or keys.
+    """
+    recipe = load_recipe(Path(asked.recipe), asked.sets)
+    learner = recipe.config.learner
+    if learner.objective != "gradients" or learner.stages:
+        raise UserError(f"{asked.recipe}: compare starts from a recipe with a gradient per reward and without stages")
+    if asked.sweep:
+        return _swept(recipe, asked)
+    return tuple(_row(method, recipe, asked) for method in choose(asked.methods, recipe.config.reward_names))
+
+
+def _row(method: Method, recipe: Recipe, asked: Asked) -> Row:
+    rewards = (method.of_one,) if method.of_one else recipe.config.reward_names
+    own = own_file(Path(asked.recipe), method.name)
+    data = load_recipe(own, asked.sets).resolved if own else method.change(recipe.resolved)
+    return Row(method.name, data, rewards)
+
+
+def own_file(recipe: Path, method: str) -> Path | None:
+    """`<recipe>_<method>.yaml` beside a recipe, where there is one."""
+    beside = recipe.with_name(f"{recipe.stem}_{method}{recipe.suffix}")
+    return beside if beside.is_file() else None
+
+
+def _swept(recipe: Recipe, asked: Asked) -> tuple[Row, ...]:
+    axes = [_axis(text, recipe.config) for text in asked.sweep]
+    rows = []
+    for values in product(*(values for _, _, values in axes)):
+        data: Any = recipe.resolved
+        for (path, _, _), value in zip(axes, values, strict=True):
+            data = overrides.apply(data, overrides.Override(path, value), RunConfig)
+        name = " ".join(f"{key}={_said(value)}" for (_, key, _), value in zip(axes, values, strict=True))
+        rows.append(Row(name, data, recipe.config.reward_names))
+    return tuple(rows)
+
+
+def _axis(text: str, config: RunConfig) -> tuple[schema.Path, str, list[Any]]:
+    """Key path, key as given and values of `key=a,b`.
+
+    Raises:
+        UserError: no key of a recipe, or no values.
+    """
+    key, equals, values = text.partition("=")
+    listed = [value for value in values.split(",") if value.strip()]
+    if not equals or not listed:
+        raise UserError(f"--sweep {text}: wants key=value,value, e.g. refresh.n=1,5,10")
+    known = set(RunConfig.model_fields)
+    parsed = [overrides.parse(f"{key}={value}", "--sweep") for value in listed]
+    path = parsed[0].path if parsed[0].path[0] in known else (SWEPT_SECTION, *parsed[0].path)
+    return path, key.strip(), [one.value for one in parsed]
+
+
+def _said(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# -- recipes of runs --------------------------------------------------------------------------------------------------
+
+
+def budgeted(data: Data, name: str, seed: int, iterations: int, lr: float) -> Data:
+    """A row's recipe as a run of so many iterations, resumable after each of them, evaluated before and after only."""
+    changed = {
+        "run": {"name": name, "seed": seed, "iterations": iterations},
+        "learner": {"lr": lr},
+        "eval": {"every": 0},
+        "checkpoint": {"every": 1, "keep_last": 1, "keep_best": 0},
+    }
+    result: Data = dict(merged(data, changed))
+    stages = data["learner"].get("stages") or []
+    return in_stages(result, stages, iterations) if stages else result
+
+
+def main_data(row: Row, asked: Asked, seed: int, iterations: int, lr: float) -> Data:
+    """The recipe of a main run."""
+    data = budgeted(row.data, f"{row.slug}-seed{seed}", seed, iterations, lr)
+    return dict(merged(data, {"learner": {"probe_every": asked.probe_every}}))
+
+
+def tuning_data(row: Row, asked: Asked, factor: float, files: dict[str, dict[str, str]]) -> Data:
+    """The recipe of a tuning run: other prompts to evaluate on, another seed, nothing measured beside it.
+
+    Args:
+        files: source → `train` and `heldout` files that tuning uses in place of the recipe's.
+    """
+    seed, lr = asked.seeds[0] + TUNING_SEED_OFFSET, row.data["learner"]["lr"] * factor
+    name = f"{row.slug}-lr{factor:g}"
+    data = budgeted(row.data, name, seed, asked.tuning_iterations, lr)
+    changed = {"prompts": {"sources": files}, "eval": {"prompts_per_source": None}, "learner": {"probe_every": 0}}
+    return dict(merged(data, changed))
+
+
+def differing(old: Asked, new: Asked) -> list[str]:
+    """One line for each setting in which a comparison that is gone on with differs."""
+    before, now = old.model_dump(), new.model_dump()
+    return [f"{key} was {before[key]}, got {now[key]}" for key in before if before[key] != now[key]]
+
+
+def checked_rows(asked: Asked) -> Sequence[Row]:
+    """:func:`rows_of`, with no two rows of one name.
+
+    Raises:
+        UserError: as it, or two rows of one name.
+    """
+    rows = rows_of(asked)
+    slugs = [row.slug for row in rows]
+    twice = sorted({slug for slug in slugs if slugs.count(slug) > 1})
+    if twice:
+        raise UserError(f"{', '.join(twice)} would be compared with itself; name each value once")
+    return rows
