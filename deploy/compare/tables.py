@@ -76,7 +76,7 @@ def rewards(records: Records, fixed: Sequence[str]) -> Table:
     """Table 1: every reward on held-out prompts, and the composite."""
     columns, rows = _scores(records, fixed)
     note = (
-        "Held-out prompts; mean ± standard error over seeds. Composite: mean over columns of the z-score, with mean and "
+        "Held-out prompts; mean ± standard error over seeds. Composite: mean over columns of z-scores, with mean and "
         f"σ of the rows {', '.join(fixed)}; a column that one of them lacks counts in no composite."
     )
     return Table("rewards", "Rewards on held-out prompts", note, columns, rows)

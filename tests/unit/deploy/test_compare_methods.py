@@ -1,0 +1,105 @@
+"""Methods as changes of a recipe, and the tiny world's recipes of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from actors.run_config import RunConfig
+from deploy.compare.methods import SUITES, apportioned, choose, in_stages, reward_sets
+from deploy.compare.order import own_file
+from deploy.paths import ROOT
+from deploy.recipe import RECIPES, differences, load_recipe
+from learner.errors import UserError
+
+TINY = RECIPES / "tiny.yaml"
+METHODS = [path.stem.removeprefix("tiny_") for path in sorted(RECIPES.glob("tiny_*.yaml"))]
+OTHERS = {"16", "long"}
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - OTHERS))
+def test_recipes_of_the_tiny_world_are_the_methods(name: str) -> None:
+    """What `marble compare` makes of any recipe is what stands in the files, but for their names and stages' order."""
+    tiny = load_recipe(TINY)
+    [method] = choose([name], tiny.config.reward_names)
+    made, written = method.change(tiny.resolved), load_recipe(RECIPES / f"tiny_{name}.yaml").resolved
+    different = {key for key, _, _ in differences(_filled(made), written)}
+    assert different <= {"run.name"} | ({"learner.stages"} if name == "sequential" else set())
+
+
+def _filled(data: dict[str, object]) -> dict[str, object]:
+    return RunConfig.model_validate_json(json.dumps(data)).model_dump(mode="json")
+
+
+def test_every_method_of_the_suites_has_a_recipe() -> None:
+    names = load_recipe(TINY).config.reward_names
+    paper = {method.name for method in choose(SUITES["paper"], names)}
+    assert paper == (set(METHODS) - OTHERS) | {"marble"}
+    assert set(SUITES["core"]) < paper
+    assert own_file(TINY, "sequential") == RECIPES / "tiny_sequential.yaml"
+    assert own_file(TINY, "marble") is None
+
+
+def test_sequential_is_in_the_papers_proportions() -> None:
+    """800, 300, 200, 200, 100 of 1600 steps, on the tiny recipe's 75."""
+    stages = load_recipe(RECIPES / "tiny_sequential.yaml").config.learner.stages
+    assert [stage.iterations for stage in stages] == apportioned([800, 300, 200, 200, 100], 75) == [38, 14, 9, 9, 5]
+    broad, second = ("pickscore", "hpsv2", "clipscore"), ("geneval",)
+    assert [stage.rewards for stage in stages] == [broad, second, broad, second, ("ocr",)]
+
+
+@pytest.mark.parametrize(
+    ("shares", "total", "parts"),
+    [
+        ([800, 300, 200, 200, 100], 1600, [800, 300, 200, 200, 100]),
+        ([1, 1, 1], 5, [2, 2, 1]),
+        ([1000, 1], 3, [2, 1]),
+        ([1000, 1, 1], 3, [1, 1, 1]),
+        ([7], 4, [4]),
+    ],
+)
+def test_apportioned(shares: list[int], total: int, parts: list[int]) -> None:
+    assert apportioned(shares, total) == parts
+
+
+def test_sets_are_broad_rewards_together_and_the_others_alone() -> None:
+    data = load_recipe(TINY).resolved
+    assert reward_sets(data) == [["pickscore", "hpsv2", "clipscore"], ["ocr"], ["geneval"]]
+    everywhere = {**data, "rewards": {"a": {"applies": None}, "b": {"applies": list(data["prompts"]["sources"])}}}
+    assert reward_sets(everywhere) == [["a", "b"]]
+    assert reward_sets({**data, "rewards": {"a": {"applies": ["ocr"]}}}) == [["a"]]
+
+
+def test_stages_need_an_iteration_each() -> None:
+    with pytest.raises(UserError, match="2 stages do not fit into 1 iterations"):
+        in_stages({"learner": {}}, [{"rewards": ["a"], "iterations": 1}] * 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["marbel"], "no method 'marbel'; there are marble, weighted_sum"),
+        (["single_x"], "no method 'single_x'"),
+        ([], "no method to compare; there are marble"),
+    ],
+)
+def test_unknown_methods_are_refused_with_those_there_are(names: list[str], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        choose(names, ("a", "b"))
+
+
+def test_single_is_one_for_each_reward() -> None:
+    assert [(method.name, method.of_one) for method in choose(["single", "single_b"], ("a", "b"))] == [
+        ("single_a", "a"),
+        ("single_b", "b"),
+    ]
+
+
+def test_sixteen_rewards_load_and_every_source_is_scored() -> None:
+    recipe = load_recipe(RECIPES / "tiny_16.yaml")
+    assert len(recipe.config.reward_names) == 16
+    tagged = {source.tags for source in recipe.config.prompts.sources.values() if source.tags}
+    tags = ("single_object", "two_object", "counting", "colors", "position", "color_attr")
+    assert tagged == {(tag,) for tag in tags}
+    assert {reward.applies for reward in recipe.config.rewards.values() if reward.scorer == "geneval"} == tagged
+    assert Path(recipe.config.policy.base) == ROOT / "tinyworld/weights/pipeline"

@@ -1,0 +1,206 @@
+"""Who makes the runs: processes and jobs, stopped and taken up again."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_compare_order import asked
+
+from deploy.compare import order, runners
+from deploy.compare.runners import Jobs, Processes, StoppedError, run_process
+from deploy.compare.runs import RunSpec, make_spec
+from deploy.files import write_json
+from learner.errors import UserError
+
+
+@pytest.fixture
+def specs(recipe_file: Path, tmp_path: Path) -> list[RunSpec]:
+    [row, *_] = order.checked_rows(asked(recipe_file))
+    data = order.main_data(row, asked(recipe_file), 42, 4, 1e-3)
+    return [make_spec(tmp_path / "runs", name, data) for name in ("one", "two")]
+
+
+def finish(spec: RunSpec) -> None:
+    spec.run_dir.path.mkdir(parents=True, exist_ok=True)
+    write_json(spec.run_dir.summary, {"iterations": 4})
+
+
+def half(spec: RunSpec) -> None:
+    checkpoint = spec.run_dir.checkpoints / "000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text("{}")
+
+
+@dataclass
+class Lines:
+    """Command lines that were run, with what each left and its exit code."""
+
+    specs: list[RunSpec]
+    codes: list[int]
+    seen: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, arguments: list[str]) -> int:
+        self.seen.append(arguments)
+        code = self.codes.pop(0)
+        if not code:
+            finish(next(spec for spec in self.specs if str(spec.run_dir.path) in arguments))
+        return code
+
+
+def test_finished_runs_are_passed_over_and_stopped_ones_resumed(
+    specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half(specs[1])
+    lines = Lines(specs, [0, 0])
+    monkeypatch.setattr(runners, "run_process", lines)
+    made: list[str] = []
+    Processes(lambda text: None).make(specs, lambda spec: made.append(spec.name))
+    assert made == ["one", "two"]
+    assert [line[-1] == "--resume" for line in lines.seen] == [False, True]
+    Processes(lambda text: None).make(specs, lambda spec: made.append(spec.name))
+    assert len(lines.seen) == 2, "both are done"
+
+
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_stop_ends_the_comparison_with_the_same_code(
+    specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    lines = Lines(specs, [code])
+    monkeypatch.setattr(runners, "run_process", lines)
+    with pytest.raises(StoppedError) as caught:
+        Processes(lambda text: None).make(specs, lambda spec: None)
+    assert (caught.value.code, len(lines.seen)) == (code, 1)
+
+
+def test_a_run_that_fails_is_named(specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runners, "run_process", Lines(specs, [2]))
+    with pytest.raises(UserError, match="run one ended with exit code 2; what it said stands above"):
+        Processes(lambda text: None).make(specs, lambda spec: None)
+
+
+def test_a_run_that_another_process_still_trains_is_waited_for(
+    specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison that was killed with -9 leaves its run alive; a second one must not start it again."""
+    looks = iter(["alive", "alive", "alive", "done"])
+    monkeypatch.setattr(runners, "standing", lambda spec: next(looks))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    said: list[str] = []
+    Processes(said.append).make(specs[:1], lambda spec: None)
+    assert said == ["one is being trained by another process; waiting for it"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_run_and_its_exit_code_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The child has a session of its own: Ctrl-C reaches it through us, once."""
+    up = tmp_path / "up"
+    code = (
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda n, f: sys.exit(100 + n))\n"
+        f"pathlib.Path({str(up)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **kwargs: real([sys.executable, "-c", code], start_new_session=True)
+    )
+
+    def ask() -> None:
+        while not up.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    former = signal.getsignal(number)
+    assert run_process(["train"]) == 100 + number
+    thread.join()
+    assert signal.getsignal(number) is former
+
+
+def test_a_run_killed_by_a_signal_has_a_shells_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = subprocess.Popen
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **kwargs: real([sys.executable, "-c", code]))
+    assert run_process(["train"]) == 137
+
+
+class Cluster:
+    """JobSubmissionClient of a cluster in which a job is over at the second look."""
+
+    def __init__(self, specs: list[RunSpec], fails: str = "") -> None:
+        self.specs, self.fails = specs, fails
+        self.jobs: dict[str, Any] = {}
+        self.most_at_once = 0
+        self.stopped: list[str] = []
+
+    def submit_job(self, *, entrypoint: str, runtime_env: dict[str, str]) -> str:
+        name = f"job{len(self.jobs)}"
+        self.jobs[name] = SimpleNamespace(submission_id=name, entrypoint=entrypoint, status="RUNNING", looks=0)
+        running = sum(job.status == "RUNNING" for job in self.jobs.values())
+        self.most_at_once = max(self.most_at_once, running)
+        return name
+
+    def list_jobs(self) -> list[Any]:
+        return list(self.jobs.values())
+
+    def get_job_status(self, name: str) -> Any:
+        job = self.jobs[name]
+        job.looks += 1
+        if job.looks == 2:
+            [spec] = [spec for spec in self.specs if str(spec.run_dir.path) in job.entrypoint]
+            job.status = "FAILED" if spec.name == self.fails else "SUCCEEDED"
+            if job.status == "SUCCEEDED":
+                finish(spec)
+        return SimpleNamespace(value=job.status)
+
+    def get_job_logs(self, name: str) -> str:
+        return "one\ntwo\nerror: out of paper\n"
+
+    def stop_job(self, name: str) -> None:
+        self.stopped.append(name)
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_jobs_run_so_many_at_once(specs: list[RunSpec], parallel: int) -> None:
+    half(specs[1])
+    cluster, made = Cluster(specs), list[str]()
+    Jobs(cluster, parallel, lambda text: None, lambda seconds: None).make(specs, lambda spec: made.append(spec.name))
+    assert (sorted(made), cluster.most_at_once) == (["one", "two"], parallel)
+    first, second = (job.entrypoint for job in cluster.jobs.values())
+    assert first == f"python -m deploy.cli train {specs[0].recipe_file} --run-dir {specs[0].run_dir.path}"
+    assert second.endswith(" --resume")
+
+
+def test_a_job_of_an_earlier_sitting_goes_on(specs: list[RunSpec]) -> None:
+    cluster = Cluster(specs)
+    cluster.submit_job(entrypoint=f"python x --run-dir {specs[0].run_dir.path}", runtime_env={})
+    Jobs(cluster, 1, lambda text: None, lambda seconds: None).make(specs[:1], lambda spec: None)
+    assert len(cluster.jobs) == 1
+
+
+def test_a_job_that_fails_is_told_with_its_last_lines(specs: list[RunSpec]) -> None:
+    jobs = Jobs(Cluster(specs, fails="two"), 1, lambda text: None, lambda seconds: None)
+    with pytest.raises(UserError, match=r"run two, job job1, did not end well: one \| two \| error: out of paper"):
+        jobs.make(specs, lambda spec: None)
+
+
+def test_ctrl_c_stops_the_jobs_under_way(specs: list[RunSpec]) -> None:
+    cluster = Cluster(specs)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        Jobs(cluster, 2, lambda text: None, interrupted).make(specs, lambda spec: None)
+    assert cluster.stopped == ["job0", "job1"]
