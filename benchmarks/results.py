@@ -22,8 +22,8 @@ from learner.errors import UserError
 
 PAPER = """## The paper's numbers
 
-MARBLE, arXiv 2605.06507: SD3.5 Medium, five rewards, 16 H200. Other models, rewards and prompts than above: only signs and
-the order of rows can be held against each other.
+MARBLE, arXiv 2605.06507: SD3.5 Medium, five rewards, 16 H200. Other models, rewards and prompts than above: only signs
+and the order of rows can be held against each other.
 
 | | GenEval | OCR | PickScore | CLIPScore | HPSv2.1 | composite |
 |---|---|---|---|---|---|---|
@@ -31,9 +31,9 @@ the order of rows can be held against each other.
 | DiffusionNFT weighted sum | 0.92 | 0.91 | 21.53 | 0.267 | 0.300 | +0.184 |
 | DiffusionNFT sequential | | | 23.80 | 0.293 | | +1.015 |
 
-Speed relative to the weighted sum: 0.97 amortised, 0.56 with every step solved. Without normalisation training fails; with
-equal weights GenEval is 0.86; with every step solved PickScore is 21.32. The weighted sum goes against its worst reward in
-80% of mini-batches; MARBLE's worst cosine stays positive.
+Speed relative to the weighted sum: 0.97 amortised, 0.56 with every step solved. Without normalisation training fails;
+with equal weights GenEval is 0.86; with every step solved PickScore is 21.32. The weighted sum goes against its worst
+reward in 80% of mini-batches; MARBLE's worst cosine stays positive.
 """
 
 
@@ -89,7 +89,8 @@ def main() -> None:
     except UserError as error:
         sys.exit(report(error))
     line = f"python benchmarks/results.py {' '.join(map(str, options.directories))}"
-    machine = f"{platform.machine()}, {os.cpu_count()} cores. Written by `{line}`; every number but the paper's is of a run's file.\n"
+    said = f"Written by `{line}`; every number but the paper's is of a run's file."
+    machine = f"{platform.machine()}, {os.cpu_count()} cores. {said}\n"
     options.markdown.write_text("\n".join([*parts, PAPER, machine]), encoding="utf-8")
 
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from actors.ledger import SAMPLES, STEPS, Ledger, LedgerEntry, read_table, sample_columns, step_columns
+from actors.ledger import CONFLICTS, SAMPLES, STEPS, Ledger, LedgerEntry, read_table, sample_columns, step_columns
+from learner.types import Conflict, WeightedMean
 from tests.unit.actors import stand_ins
 from tests.unit.actors.stand_ins import harvest, prompts, report, step
 
@@ -134,3 +136,47 @@ def test_a_crash_in_the_middle_leaves_no_part(tmp_path: Path, monkeypatch: pytes
 
 def test_stand_ins_have_the_shapes_they_claim() -> None:
     assert stand_ins.solution(3).alpha_K.sum() == pytest.approx(1.0)
+
+
+def test_a_weighted_sum_stands_beside_every_rewards_own(tmp_path: Path) -> None:
+    """Its score, state and advantage per sample; its weight per step, in place of the rewards'."""
+    mean = WeightedMean(
+        np.array([1.0, np.nan, 2.0, np.nan], np.float32),
+        np.array([0, 1, 0, 2], np.uint8),
+        np.array([0.5, np.nan, -0.5, np.nan]),
+    )
+    told = report(step(0, False, num_rewards=1), weighted_mean=mean)
+    Ledger(tmp_path, NAMES, ("weighted_sum",)).append(0, LedgerEntry(prompts(*"wxyz"), harvest(), told, {"total": 1.0}))
+    rows = read_table(tmp_path, SAMPLES).to_pylist()
+    assert [row["score_weighted_sum"] for row in rows] == [1.0, None, 2.0, None]
+    assert [row["state_weighted_sum"] for row in rows] == [0, 1, 0, 2]
+    assert [row["advantage_weighted_sum"] for row in rows] == [0.5, None, -0.5, None]
+    assert [row["score_a"] for row in rows] == [0.0, 1.0, 2.0, 3.0]
+    [row] = read_table(tmp_path, STEPS).to_pylist()
+    assert row["weight_weighted_sum"] == 1.0
+    assert "weight_a" not in row
+
+
+def test_conflicts_are_a_table_of_their_own_and_dropped_on_resume(tmp_path: Path) -> None:
+    cosines = {"direction": np.array([0.5, np.nan]), "gradient": np.array([0.25, 0.0]), "update": np.array([-1.0, 1.0])}
+    ledger = Ledger(tmp_path, NAMES)
+    for iteration in (0, 1):
+        conflict = Conflict(step=2 * iteration, iteration=iteration, solved=True, against="same", cosines=cosines)
+        told = report(step(2 * iteration, True, iteration), iteration=iteration, conflicts=(conflict,))
+        ledger.append(iteration, LedgerEntry(prompts(*"wxyz"), harvest(), told, {"total": 1.0}))
+    first, _ = read_table(tmp_path, CONFLICTS).to_pylist()
+    assert first == {
+        "step": 0,
+        "iteration": 0,
+        "solved": True,
+        "against": "same",
+        "direction_a": 0.5,
+        "direction_b": None,
+        "gradient_a": 0.25,
+        "gradient_b": 0.0,
+        "update_a": -1.0,
+        "update_b": 1.0,
+    }
+    ledger.truncate_after(1)
+    assert [row["iteration"] for row in read_table(tmp_path, CONFLICTS).to_pylist()] == [0]
+    assert read_table(tmp_path / "nothing", CONFLICTS).to_pylist() == []

@@ -8,6 +8,7 @@ import pytest
 
 from actors import tally
 from actors.metrics import MetricsLog
+from actors.results import ActorVitals
 from learner.errors import UserError
 from tests.unit.actors.stand_ins import evaluation, harvest, recipe, report, step
 
@@ -36,6 +37,15 @@ def test_a_line_says_what_an_iteration_was(tmp_path: Path) -> None:
     assert line["controller_bytes"] == 9
     assert line["images_per_s"] == 1.0
     assert line["step"]["worst_cosine"] == 0.4
+
+
+def test_vitals_are_a_line_of_every_actor(tmp_path: Path) -> None:
+    actor = ActorVitals("learner rank 0", "learner-0", 7, 1, 1.5, 8.0)
+    MetricsLog(tmp_path).vitals([actor], 3, 60.0)
+    (line,) = lines(tmp_path)
+    assert (line["event"], line["done"]) == ("vitals", 3)
+    [said] = line["actors"]
+    assert (said["role"], said["peak_memory_gib"], said["peak_gpu_gib"]) == ("learner rank 0", 1.5, 0.0)
 
 
 def test_unknown_numbers_are_null_so_that_every_line_is_json(tmp_path: Path) -> None:

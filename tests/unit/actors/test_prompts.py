@@ -28,6 +28,15 @@ def test_prompts_have_ids_by_position(tmp_path: Path) -> None:
     assert all(p.source == "general" and p.metadata == {} for p in prompts)
 
 
+def test_prompts_of_some_tags_keep_their_place_in_the_file(tmp_path: Path) -> None:
+    line = '{"prompt": "%s", "tag": "%s", "include": [{"class": "cat", "count": 1}]}\n'
+    path = write(tmp_path / "p.jsonl", "".join(line % pair for pair in (("a", "x"), ("b", "y"), ("c", "x"))))
+    assert [p.prompt_id for p in read_prompts(path, "geneval", "s", ("x",))] == ["s/0", "s/2"]
+    assert [p.text for p in read_prompts(path, "geneval", "s", ("y", "x"))] == ["a", "b", "c"]
+    with pytest.raises(UserError, match=r"prompt source s: .*p\.jsonl has no prompt with tag z; tags are x, y"):
+        read_prompts(path, "geneval", "s", ("x", "z"))
+
+
 def test_what_is_wrong_names_the_source_too(tmp_path: Path) -> None:
     path = write(tmp_path / "p.txt", "a\n\n\n")
     with pytest.raises(UserError, match=r"prompt source s: .*p\.txt, line 2: empty line.*; prompt source s: .*line 3"):

@@ -224,6 +224,24 @@ REFUSED = {
     "harmonizer={kl: constraint, kl_bound: 1}": ("harmonizer.kl_bound: should be less than 1, got 1",),
     "rewards.align.args.batch_size=true": ("rewards.align.args.batch_size: should be a valid integer, got true",),
     "rewards.geneval.args.clip='off'": ('rewards.geneval.args.clip: should be a valid boolean, got "off"',),
+    "harmonizer.refresh.policy=never": (
+        "harmonizer: refresh.policy never goes with method weighted_gradients, got method min_norm",
+    ),
+    "learner.weights={align: 1, geneval: 1}": (
+        "learner: weights are for objective weighted_sum, got objective gradients",
+    ),
+    "learner.objective=weighted": ("learner.objective: should be 'gradients' or 'weighted_sum', got \"weighted\"",),
+    "learner.stages=[{rewards: [algin], iterations: 4}]": (
+        "learner.stages.0.rewards names algin; rewards are align, geneval",
+    ),
+    "learner.stages=[{rewards: [align], iterations: 1}, {rewards: [geneval], iterations: 2}]": (
+        "learner.stages take 1 + 2 = 3 iterations, but run.iterations is 4",
+    ),
+    "learner.stages=[{rewards: [], iterations: 4}]": ("learner.stages.0.rewards: ", "got []"),
+    "learner.probe_every=-1": ("learner.probe_every: should be greater than or equal to 0, got -1",),
+    "prompts.sources.general.tags=[counting]": (
+        "prompts.sources.general: tags are read from metadata, which format lines has none of",
+    ),
     "rewards.align.args.device=cuda": ("rewards.align.args.device is cuda", "set actors.pools.align.num_gpus"),
 }
 

@@ -12,6 +12,7 @@ from harmonizer.refresh import is_due
         (RefreshConfig(n=10, warmup=3), [0, 1, 2, 12, 22]),
         (RefreshConfig(n=1), list(range(25))),
         (RefreshConfig(policy="every_step"), list(range(25))),
+        (RefreshConfig(policy="never", warmup=3), []),
     ],
 )
 def test_steps_that_solve(config: RefreshConfig, steps: list[int]) -> None:
