@@ -1,6 +1,7 @@
 """A whole comparison without processes: ended anywhere, it goes on, and its tables come out of the runs' files."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.results import IterationResult
+from benchmarks.results import section
 from deploy import summary as summaries
 from deploy.compare import reading
 from deploy.compare.order import Asked
@@ -110,6 +112,12 @@ def test_ended_in_the_middle_it_loses_one_iteration_and_comes_to_the_same_tables
     assert len(tally) == before
     with pytest.raises(UserError, match=r"holds another comparison: seeds was \(7,\), got \(8,\)"):
         Session(asked(recipe, seeds=(8,)), folder, Here(tally), said.append).run()
+
+    text = section(folder)
+    assert (
+        f"`marble compare {os.path.relpath(recipe)} --methods marble,weighted_sum,sequential --seeds 7 --iter" in text
+    )
+    assert "## Training speed and peak memory" in text
 
     marble = reading.read_run(_run_dir(folder, "marble-seed7"), "marble")
     summed = reading.read_run(_run_dir(folder, "weighted_sum-seed7"), "weighted_sum")
