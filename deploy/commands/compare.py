@@ -34,14 +34,14 @@ def compare(
     ] = None,
     sets: SetOption = None,
     tuning_iterations: Annotated[
-        int | None, typer.Option(min=0, help="Iterations of each tuning run, 10 without it; 0 tunes nothing.")
+        int | None, typer.Option(min=0, help="Iterations of each tuning run, 6 without it; 0 tunes nothing.")
     ] = None,
     lr_factors: Annotated[
         str, typer.Option(help="Learning rates that each method tries, as multiples of the recipe's.")
     ] = "0.5,1,2",
     probe_every: Annotated[
         int, typer.Option(min=0, help="Steps between measurements of conflicts between step and rewards; 0: none.")
-    ] = 5,
+    ] = 15,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Directory of the comparison; without it runs/compare-<recipe>.")
     ] = None,

@@ -16,7 +16,9 @@ from deploy.recipe import load_recipe
 from deploy.rundir import expanded, runs_root
 from learner.errors import UserError
 
-DEFAULT_MINUTES, DEFAULT_TUNING = 10.0, 10
+DEFAULT_MINUTES = 10.0
+DEFAULT_TUNING = 6
+"""Iterations: after the first one, a whole window between solves of the tiny recipe."""
 NUM_SEEDS = 3
 
 T = TypeVar("T")

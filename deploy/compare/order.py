@@ -36,13 +36,13 @@ class Asked(BaseModel):
     minutes: float | None = Field(None, gt=0)
     """Wall-clock budget of each main run; None: `iterations`."""
     iterations: int | None = Field(None, ge=1)
-    tuning_iterations: int = Field(10, ge=0)
+    tuning_iterations: int = Field(6, ge=0)
     """Of each tuning run; 0: nothing is tuned, and nothing known of peak memory."""
     lr_factors: tuple[float, ...] = (0.5, 1.0, 2.0)
     """Learning rates tried for each method, as multiples of the recipe's."""
     tuning_prompts: int = Field(32, ge=1)
     """Of each source's training prompts that tuning sets aside to choose by."""
-    probe_every: int = Field(5, ge=0)
+    probe_every: int = Field(15, ge=0)
     """`learner.probe_every` of the main runs."""
     sweep: tuple[str, ...] = ()
     """`key=a,b` each; every combination is a row, in place of methods."""

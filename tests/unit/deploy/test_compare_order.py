@@ -39,7 +39,7 @@ def test_without_options_it_is_the_core_suite_for_ten_minutes_each(recipe_file: 
     found = asked(recipe_file)
     assert found.methods == ("marble", "weighted_sum", "uniform", "sequential")
     assert (found.seeds, found.minutes, found.iterations) == ((42, 43, 44), 10.0, None)
-    assert (found.tuning_iterations, found.lr_factors) == (10, (0.5, 1.0, 2.0))
+    assert (found.tuning_iterations, found.lr_factors) == (6, (0.5, 1.0, 2.0))
 
 
 def test_a_sweep_takes_the_recipes_iterations_and_tunes_nothing(recipe_file: Path) -> None:
