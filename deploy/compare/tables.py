@@ -87,7 +87,7 @@ def gains(records: Records) -> Table:
     names = _reward_names(records)
     rows: dict[str, tuple[Cell, ...]] = {}
     for row, runs in records.items():
-        found = [_estimate(runs, lambda run, n=name: _of(run.after, n) - _of(run.before, n)) for name in names]
+        found = [Estimate.of(_of(run.after, name) - _of(run.before, name) for run in runs) for name in names]
         rows[row] = tuple(cell for gain in found for cell in (gain, _in_errors(gain)))
     columns = tuple(column for name in names for column in (name, "/ s.e."))
     return Table("gains", "Gain over the base", "Mean ± standard error over seeds, and their ratio.", columns, rows)
@@ -127,7 +127,7 @@ def ablation(records: Records, fixed: Sequence[str]) -> Table:
     columns, rows = _scores(records, fixed)
     health = list(next(iter(chosen.values()))[0].health)
     body = {
-        name: (*rows[name], *(_estimate(runs, lambda run, k=key: _of(run.health, k)) for key in health))
+        name: (*rows[name], *(Estimate.of(_of(run.health, key) for run in runs) for key in health))
         for name, runs in chosen.items()
     }
     note = (
@@ -207,15 +207,12 @@ def _scores(records: Records, fixed: Sequence[str]) -> tuple[tuple[str, ...], di
     """Columns and rows of every reward with the composite behind it, the base first."""
     names = _reward_names(records)
     everyone = [run for runs in records.values() for run in runs]
-    means = {
-        row: {name: _estimate(runs, lambda run, n=name: _of(run.after, n)).mean for name in names}
-        for row, runs in records.items()
-    }
+    means = {row: {name: _after(runs, name).mean for name in names} for row, runs in records.items()}
     base = {name: Estimate.of(_of(run.before, name) for run in everyone).mean for name in names}
     scales = stats.scales({BASE: base, **means}, fixed, names)
     rows: dict[str, tuple[Cell, ...]] = {BASE: (*_base(everyone, names), _one(stats.composite(base, scales)))}
     for row, runs in records.items():
-        cells = [_estimate(runs, lambda run, n=name: _of(run.after, n)) for name in names]
+        cells = [_after(runs, name) for name in names]
         rows[row] = (*cells, _estimate(runs, lambda run: stats.composite(run.after, scales)))
     return (*names, COMPOSITE), rows
 
@@ -232,6 +229,10 @@ def _reward_names(records: Records) -> list[str]:
 
 def _estimate(runs: Iterable[RunRecord], value: Callable[[RunRecord], float]) -> Estimate:
     return Estimate.of(value(run) for run in runs)
+
+
+def _after(runs: Iterable[RunRecord], name: str) -> Estimate:
+    return Estimate.of(_of(run.after, name) for run in runs)
 
 
 def _one(value: float) -> Estimate:
