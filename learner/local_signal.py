@@ -26,7 +26,7 @@ class LocalSignals:
     def trained(self, found: Advantages, iteration: int) -> Signal:
         """The rows that become gradients."""
         trained = self._objective.trained(iteration, found)
-        accepted_JN, signal_JN = self._local(found.advantages_KN[trained.rows], trained.signal_JN)
+        accepted_JN, signal_JN = self._local(trained.advantages_JN, trained.signal_JN)
         return Signal(accepted_JN, signal_JN, trained.signal_JN.sum(1), trained.correlation)
 
     def measured(self, found: Advantages, iteration: int, update: int) -> ProbeInput | None:
@@ -41,7 +41,7 @@ class LocalSignals:
             accepted_RN, signal_RN, counts_R, config.timesteps, config.advantage.max, config.nft_beta
         )
         active_K = found.counts_K[: len(self._objective.reward_names)] > 0
-        return ProbeInput(weights_RN, active_K, self._objective.trained(iteration, found).rows, own, opens)
+        return ProbeInput(weights_RN, active_K, self._objective.trained_rows, own, opens)
 
     def _local(
         self, advantages_JN: NDArray[np.float64], signal_JN: NDArray[np.bool_]

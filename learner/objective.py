@@ -41,10 +41,9 @@ def weighted_mean(
 
 @dataclass(frozen=True)
 class TrainedRows:
-    """The rows of one iteration that become gradients."""
+    """The J rows of one iteration that become gradients."""
 
-    rows: slice
-    """Of R."""
+    advantages_JN: NDArray[np.float64]
     signal_JN: NDArray[np.bool_]
     """Where each of them is trained: has signal, and is of the stage."""
     correlation: tuple[NDArray[np.float64], NDArray[np.intp]]
@@ -79,14 +78,18 @@ class Objective:
         scores_RN, states_RN = self.rows(batch)
         return WeightedMean(scores_RN[-1], states_RN[-1], found.advantages_KN[-1])
 
+    @property
+    def trained_rows(self) -> slice:
+        """Which rows of R become gradients, as far as they are of the stage."""
+        num_rewards = len(self.reward_names)
+        return slice(num_rewards, None) if self.summed else slice(num_rewards)
+
     def trained(self, iteration: int, found: Advantages) -> TrainedRows:
         """The rows that become gradients."""
-        num_rewards = len(self.reward_names)
-        rows = slice(num_rewards, None) if self.summed else slice(num_rewards)
-        signal_JN = found.signal_KN[rows]
+        signal_JN, advantages_JN = found.signal_KN[self.trained_rows], found.advantages_KN[self.trained_rows]
         if not self.summed:
             signal_JN = signal_JN & self._in_stage_K(iteration)[:, None]
-        return TrainedRows(rows, signal_JN, advantage_correlation(found.advantages_KN[rows], signal_JN))
+        return TrainedRows(advantages_JN, signal_JN, advantage_correlation(advantages_JN, signal_JN))
 
     def forget_spread(self, running_sigma_R: NDArray[np.float64]) -> NDArray[np.float64]:
         """[R] running σ as a new stage begins: its weighted mean is of other rewards, each reward's own stays."""

@@ -90,7 +90,7 @@ def test_a_run_that_another_process_still_trains_is_waited_for(
     specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A comparison that was killed with -9 leaves its run alive; a second one must not start it again."""
-    looks = iter(["alive", "alive", "alive", "done"])
+    looks = iter(["alive", "alive", "alive", "done", "done"])
     monkeypatch.setattr(runners, "standing", lambda spec: next(looks))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     said: list[str] = []

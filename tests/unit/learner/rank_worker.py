@@ -35,6 +35,9 @@ class Forbidden:
     def solve(self, *_: object) -> Solution:
         raise AssertionError("another rank than 0 asked for a solution")
 
+    def reset(self) -> None:
+        raise AssertionError("another rank than 0 had the harmonizer forget")
+
 
 class Failing(Forbidden):
     def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
@@ -153,6 +156,23 @@ def resumed(folder: Path, rank: int, world_size: int) -> dict[str, Any]:
     return {"start": start, "straight": hashes(straight), "resumed": hashes(second), "steps": second.steps_done}
 
 
+def staged(folder: Path, rank: int = 0, world_size: int = 1, probe_every: int = 1) -> dict[str, Any]:
+    """Three iterations over a stage's border, conflicts measured on every step or never."""
+    stages = [{"rewards": ["clip", "ocr"], "iterations": 2}, {"rewards": ["geneval"], "iterations": 1}]
+    balance = harmonizer() if rank == 0 else Forbidden()
+    learner = make_learner(
+        folder, rank, world_size, balance=balance, stages=stages, probe_every=probe_every, max_grad_norm=1e9
+    )  # type: ignore[arg-type]
+    reports = [learner.train(own_part(make_batch(learner, i), learner)) for i in range(3)]
+    conflicts = [conflict for report in reports for conflict in report.conflicts]
+    return {
+        "hash": reports[-1].default_hash,
+        "cosines": [np.concatenate(list(conflict.cosines.values())).tolist() for conflict in conflicts],
+        "kinds": [(conflict.step, conflict.against, conflict.solved) for conflict in conflicts],
+        "shares": [step.weights_K.tolist() for report in reports for step in report.steps],
+    }
+
+
 def faults(folder: Path, rank: int, world_size: int) -> dict[str, str]:
     """What every rank sees when something goes wrong on one of them."""
     seen = {}
@@ -186,6 +206,8 @@ def main(rank: int, world_size: int, folder: str, meeting: str, results: str) ->
         found["checkpointed"] = measure(Path(folder), "plain", rank, world_size, gradient_checkpointing=True)
         found["shipped"] = measure(Path(folder), "plain", rank, world_size, **SHIPPED)
         found["resumed"] = resumed(Path(folder), rank, world_size)
+        found["staged"] = staged(Path(folder), rank, world_size)
+        found["unmeasured"] = staged(Path(folder), rank, world_size, probe_every=0)
         found["trained"] = trained(Path(folder), rank, world_size)
         found["faults"] = faults(Path(folder), rank, world_size)
         torch.save(found, Path(results) / f"{rank}.pt")

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import multiprocessing
 
 from tests.unit.learner import rank_worker
 from tests.unit.learner.batches import REWARDS, make_learner
-from tests.unit.learner.rank_worker import AMORTIZE, SCENARIOS, SHIPPED, amortized, measure
+from tests.unit.learner.rank_worker import AMORTIZE, SCENARIOS, SHIPPED, amortized, measure, staged
 
 TIMEOUT_S = 300
 CASES = (*SCENARIOS, "split", "checkpointed", "shipped")
@@ -122,6 +123,18 @@ def test_ranks_stay_together(two_ranks: Found) -> None:
     assert first == second
     assert first["trainable_is_default"]
     assert first["iteration"] == 1
+
+
+def test_stages_and_conflicts_are_those_of_one_rank(two_ranks: Found, tiny_folder: Path) -> None:
+    """FAULTS 15: measured over all ranks' samples, bit-equal on both, and without a bit's effect on the training."""
+    alone, (first, second) = staged(tiny_folder), (rank["staged"] for rank in two_ranks)
+    assert first["hash"] == second["hash"] == two_ranks[0]["unmeasured"]["hash"]
+    np.testing.assert_array_equal(first["cosines"], second["cosines"])
+    assert first["kinds"] == alone["kinds"]
+    assert len(alone["kinds"]) == 6 + 2, "six steps, and the last of two iterations against the next batch"
+    # Adam divides by √v: where a gradient is nearly 0 its move is rounding, so the third part is left out.
+    mine, theirs = (np.array(found["cosines"])[:2, : 2 * len(REWARDS)] for found in (first, alone))
+    np.testing.assert_allclose(mine, theirs, atol=1e-3)
 
 
 def test_a_fault_on_one_rank_is_raised_on_all(two_ranks: Found) -> None:
