@@ -20,6 +20,8 @@ DEFAULT_MINUTES = 10.0
 DEFAULT_TUNING = 6
 """Iterations: after the first one, a whole window between solves of the tiny recipe."""
 NUM_SEEDS = 3
+STDERR = 2
+"""File descriptor; with --json nothing but the tables may come on standard output."""
 
 T = TypeVar("T")
 
@@ -100,7 +102,7 @@ def run(wanted: Asked, directory: Path | None, address: str | None, jobs: int, t
 
     kind = "sweep" if wanted.sweep else "compare"
     place = expanded(directory, "--dir") if directory else runs_root() / f"{kind}-{Path(wanted.recipe).stem}"
-    session = Session(wanted, place.absolute(), _runner(address, jobs, say), say)
+    session = Session(wanted, place.absolute(), _runner(address, jobs, say, as_json), say)
     try:
         made = session.tables_of() if tables_only else session.run()
     except StoppedError as stopped:
@@ -113,11 +115,11 @@ def run(wanted: Asked, directory: Path | None, address: str | None, jobs: int, t
     return 0
 
 
-def _runner(address: str | None, jobs: int, say: Callable[[str], None]) -> Runner:
+def _runner(address: str | None, jobs: int, say: Callable[[str], None], as_json: bool) -> Runner:
     if address is None:
         if jobs > 1:
             raise UserError("--jobs is for runs as jobs of a Ray cluster; name its dashboard with --address")
-        return Processes(say)
+        return Processes(say, STDERR if as_json else None)
     # Not at the top: it loads ray.
     from ray.job_submission import JobSubmissionClient
 

@@ -46,8 +46,12 @@ class Runner(Protocol):
 class Processes:
     """One after the other, as a user would type them; each is resumed where it was stopped."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, say: Callable[[str], None], output: int | None = None) -> None:
+        """
+        Args:
+            output: file descriptor for what runs print on standard output; None: the same as ours.
+        """
+        self._say, self._output = say, output
 
     def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None]) -> None:
         """See :class:`Runner`."""
@@ -65,21 +69,24 @@ class Processes:
         if now == "done":
             return
         self._say(f"{spec.name}: {'going on' if now == 'stopped' else 'starting'}")
-        code = run_process([*spec.arguments, *(["--resume"] if now == "stopped" else [])])
+        code = run_process([*spec.arguments, *(["--resume"] if now == "stopped" else [])], self._output)
         if code in STOPPED:
             raise StoppedError(code)
         if code or standing(spec) != "done":
             raise UserError(f"run {spec.name} ended with exit code {code}; what it said stands above")
 
 
-def run_process(arguments: Sequence[str]) -> int:
+def run_process(arguments: Sequence[str], output: int | None = None) -> int:
     """Run `marble` in a process of its own, and hand on to it what this one is asked; returns the exit code.
 
     It has a session of its own, so that Ctrl-C reaches it once and through us.
     """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))}
     command = [sys.executable, "-m", "deploy.cli", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True) as process, _handed_on(process):
+    with (
+        subprocess.Popen(command, cwd=ROOT, env=env, stdout=output, start_new_session=True) as process,
+        _handed_on(process),
+    ):
         return _as_shell(process.wait())
 
 

@@ -45,10 +45,12 @@ class Lines:
 
     specs: list[RunSpec]
     codes: list[int]
+    outputs: list[int | None] = field(default_factory=list)
     seen: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, arguments: list[str]) -> int:
+    def __call__(self, arguments: list[str], output: int | None = None) -> int:
         self.seen.append(arguments)
+        self.outputs.append(output)
         code = self.codes.pop(0)
         if not code:
             finish(next(spec for spec in self.specs if str(spec.run_dir.path) in arguments))
@@ -62,8 +64,9 @@ def test_finished_runs_are_passed_over_and_stopped_ones_resumed(
     lines = Lines(specs, [0, 0])
     monkeypatch.setattr(runners, "run_process", lines)
     made: list[str] = []
-    Processes(lambda text: None).make(specs, lambda spec: made.append(spec.name))
+    Processes(lambda text: None, 2).make(specs, lambda spec: made.append(spec.name))
     assert made == ["one", "two"]
+    assert lines.outputs == [2, 2], "with --json runs print on standard error"
     assert [line[-1] == "--resume" for line in lines.seen] == [False, True]
     Processes(lambda text: None).make(specs, lambda spec: made.append(spec.name))
     assert len(lines.seen) == 2, "both are done"
