@@ -1,5 +1,6 @@
 """Baselines as whole runs without processes: weighted sum, stages, and conflicts measured on the way."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_measuring_conflicts_changes_no_bit_of_a_run(model: Path, tmp_path: Path
     """MARBLE's own run, with it on at every step and off: policies, scores, weights and evaluations are the same."""
     taken = {}
     for every in (0, 1):
-        learner = {"lr": 1e-2, "timesteps": 2, "updates_per_iteration": 2, "micro_batch_size": 8, "probe_every": every}
+        learner = {"lr": 1e-2, "timesteps": 1, "updates_per_iteration": 2, "micro_batch_size": 8, "probe_every": every}
         config = small_config(model, tmp_path, run={"iterations": 3}, learner=learner)
         _, recorder, _ = run(config, tmp_path / f"run{every}")
         hashes = [result.report.default_hash for result in recorder.iterations]
@@ -119,8 +120,6 @@ def test_measuring_conflicts_changes_no_bit_of_a_run(model: Path, tmp_path: Path
 
 
 def test_the_actors_vitals_are_on_record(straight: tuple[Path, Recorder]) -> None:
-    import json
-
     events = [json.loads(line) for line in (straight[0] / "metrics.jsonl").read_text().splitlines()]
     [vitals] = [event for event in events if event["event"] == "vitals"]
     roles = [actor["role"] for actor in vitals["actors"]]
