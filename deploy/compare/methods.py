@@ -52,11 +52,12 @@ def _uniform(data: Data) -> Data:
 
 
 def _sequential(data: Data) -> Data:
+    """In the paper's own numbers of steps: whoever gives it a budget brings them to it."""
     sets = reward_sets(data)
     order = [(index, share) for index, share in SCHEDULE if index < len(sets)] if len(sets) > 1 else [(0, 1)]
     order += [(index, SCHEDULE[-1][1]) for index in range(len(SCHEDULE) - 2, len(sets))]
     stages = [{"rewards": sets[index], "iterations": share} for index, share in order]
-    return in_stages(_summed(data), stages, data["run"]["iterations"])
+    return dict(merged(_summed(data), {"learner": {"stages": stages}}))
 
 
 def _single(reward: str) -> Callable[[Data], Data]:

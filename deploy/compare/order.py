@@ -132,7 +132,8 @@ def budgeted(data: Data, name: str, seed: int, iterations: int, lr: float) -> Da
     changed = {
         "run": {"name": name, "seed": seed, "iterations": iterations},
         "learner": {"lr": lr},
-        "eval": {"every": 0},
+        # Whatever else a recipe says of evaluations in between, as when to stop early, goes: every run has its budget.
+        "eval": {"every": 0, "early_stop": None, "best_by": None},
         "checkpoint": {"every": 1, "keep_last": 1, "keep_best": 0},
     }
     result: Data = dict(merged(data, changed))

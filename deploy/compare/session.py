@@ -141,6 +141,11 @@ class Session:
         record = reading.read_run(runs[best].run_dir, row.slug)
         iterations = asked.iterations or int(row.data["run"]["iterations"])
         if asked.minutes is not None:
+            if not record.iteration_s > 0:
+                raise UserError(
+                    f"{row.slug}: {done} tuning iterations do not tell how long one takes; "
+                    "give more of them, or --iterations in place of --minutes"
+                )
             iterations = max(1, round(asked.minutes * 60 / record.iteration_s))
         return Budget(
             iterations=iterations,

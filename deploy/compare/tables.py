@@ -102,10 +102,10 @@ def speeds(records: Records, memory: Mapping[str, float]) -> Table:
         gib = memory.get(row, math.nan)
         rows[row] = (
             _estimate(runs, lambda run: run.iteration_s),
-            _estimate(runs, lambda run: sums[run.seed].iteration_s / run.iteration_s if run.seed in sums else math.nan),
-            _estimate(runs, lambda run: sums[run.seed].learner_s / run.learner_s if run.seed in sums else math.nan),
+            Estimate.of(_ratio(sums[run.seed].iteration_s, run.iteration_s) for run in runs if run.seed in sums),
+            Estimate.of(_ratio(sums[run.seed].learner_s, run.learner_s) for run in runs if run.seed in sums),
             _one(gib),
-            _one(gib / sum_memory),
+            _one(_ratio(gib, sum_memory)),
             _estimate(runs, lambda run: float(run.iterations)),
             _estimate(runs, lambda run: run.total_s / 60),
         )
@@ -242,6 +242,10 @@ def _one(value: float) -> Estimate:
 
 def _in_errors(gain: Estimate) -> Cell:
     return f"{gain.mean / gain.se:+.1f}" if gain.se > 0 else "-"
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other > 0 else math.nan
 
 
 def _of(values: Mapping[str, float], name: str) -> float:
