@@ -3,7 +3,8 @@
 On chosen steps the gradients of all rewards are taken apart, those too that the objective does not train. Three vectors
 are held against each of them: the rewards' part d of the direction, the whole gradient before clipping (KL in it), and
 how AdamW moved the parameters, turned around. Against the same batch first; then, on the next iteration's first step,
-against that one's batch, at the parameters as they are by then: what is left of a direction once its batch's noise is.
+against that one's batch, at the parameters as they are by then: what is left of a direction once its batch's noise is
+gone. Of several steps measured in one iteration the last one waits for that.
 
 Letters: K rewards, J gradients trained, R rows: the K rewards, and the weighted mean where it is trained; P parameters.
 """

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-AGAINST = -1e-9
-"""A cosine below this is negative and not the rounding of 0."""
+from harmonizer.diagnostics import AGAINST
 
 Row = Mapping[str, float]
 """Column → value."""
