@@ -73,8 +73,13 @@ def command_line(asked: Asked) -> str:
     words.append(f"--seeds {','.join(map(str, asked.seeds))}")
     words += [f"--minutes {asked.minutes:g}"] if asked.minutes else []
     words += [f"--iterations {asked.iterations}"] if asked.iterations else []
-    if asked.tuning_iterations != command.DEFAULT_TUNING and not asked.sweep:
+    defaults = Asked.model_fields
+    if asked.tuning_iterations != (0 if asked.sweep else command.DEFAULT_TUNING):
         words.append(f"--tuning-iterations {asked.tuning_iterations}")
+    if asked.lr_factors != defaults["lr_factors"].default:
+        words.append(f"--lr-factors {','.join(f'{factor:g}' for factor in asked.lr_factors)}")
+    if asked.probe_every != defaults["probe_every"].default:
+        words.append(f"--probe-every {asked.probe_every}")
     return " ".join(words)
 
 

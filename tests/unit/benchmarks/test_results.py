@@ -1,0 +1,50 @@
+"""benchmarks/results.py: the command beside the tables makes the same comparison again."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks.results import command_line, section
+from deploy.cli import app
+from deploy.compare import command
+from deploy.compare.order import Asked
+from deploy.compare.session import Session
+from deploy.recipe import RECIPES
+from learner.errors import UserError
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"methods": ("marble", "single_ocr"), "minutes": 10.0},
+        {"methods": ("uniform",), "iterations": 8, "tuning_iterations": 3, "sets": ("learner.lr=1e-4",)},
+        {"methods": ("no_ema",), "iterations": 8, "lr_factors": (1.0, 0.25), "probe_every": 5},
+        {"methods": (), "sweep": ("refresh.n=1,2", "ema.rho=0,0.5"), "iterations": 8, "tuning_iterations": 0},
+    ],
+)
+def test_the_command_asks_for_the_same(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted = Asked.model_validate({"recipe": str(RECIPES / "tiny.yaml"), "seeds": (1, 2), **settings})
+    seen: list[Asked] = []
+
+    def run(session: Session) -> list[object]:
+        seen.append(session.asked)
+        return []
+
+    monkeypatch.setattr(Session, "run", run)
+    words = command_line(wanted).split()
+    assert words[:2] == ["marble", "compare"]
+    with pytest.raises(UserError, match="has no finished run yet"):
+        typer.main.get_command(app).main([*words[1:], "--dir", str(tmp_path)], standalone_mode=False)
+    assert seen == [wanted]
+
+
+def test_a_folder_without_a_comparison_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no comparison"):
+        section(tmp_path)
+
+
+def test_the_default_of_tuning_is_the_settings_own() -> None:
+    assert Asked(recipe="r", methods=(), seeds=(1,)).tuning_iterations == command.DEFAULT_TUNING
