@@ -77,9 +77,16 @@ def rewards(records: Records, fixed: Sequence[str]) -> Table:
     columns, rows = _scores(records, fixed)
     note = (
         "Held-out prompts; mean ± standard error over seeds. Composite: mean over columns of z-scores, with mean and "
-        f"σ of the rows {', '.join(fixed)}; a column that one of them lacks counts in no composite."
+        f"σ of the rows {', '.join(fixed)}; a column that one of them lacks counts in no composite.{_ranking(rows)}"
     )
     return Table("rewards", "Rewards on held-out prompts", note, columns, rows)
+
+
+def _ranking(rows: Mapping[str, tuple[Cell, ...]]) -> str:
+    """The rows by their last cell, best first."""
+    known = {row: cell.mean for row, cells in rows.items() if isinstance(cell := cells[-1], Estimate) and cell.n}
+    ranked = sorted(known, key=lambda row: -known[row])
+    return f" Ranking by composite: {', '.join(f'{row} {known[row]:+.3f}' for row in ranked)}." if ranked else ""
 
 
 def gains(records: Records) -> Table:
@@ -142,7 +149,8 @@ def conflicts(records: Records, vector: str) -> Table:
     kinds = ((True, "solving"), (False, "amortised"), (None, "all"))
     rows: dict[str, tuple[Cell, ...]] = {}
     for row, runs in records.items():
-        for solved, kind in kinds:
+        both = len({window.solved for run in runs for window in run.windows}) > 1
+        for solved, kind in kinds if both else kinds[-1:]:
             for against in ("same", "next"):
                 cells = _conflict_cells(runs, vector, solved, against)
                 if cells is not None:

@@ -66,6 +66,8 @@ def test_table_1_has_the_base_and_composites_of_the_fixed_rows(records: dict[str
     assert isinstance(cell, Estimate)
     assert cell.se == pytest.approx(1.0 / a / 2), "only a varies between seeds"
     assert "base, marble, weighted_sum" in table.note
+    ranking = [words.split()[0] for words in table.note.partition("Ranking by composite: ")[2].split(", ")]
+    assert ranking == ["single_a", "marble", "weighted_sum", "base"]
     assert mean_of(table, "single_a", "composite") > mean_of(table, "marble", "composite"), "measured, not measuring"
 
 
@@ -102,6 +104,13 @@ def test_conflicts_by_kind_of_step_and_batch(records: dict[str, list[RunRecord]]
     assert mean_of(table, "marble, all steps, same batch", "windows") == 4, "both seeds'"
     assert mean_of(table, "marble, all steps, same batch", "worst") == -0.2
     assert mean_of(table, "marble, all steps, same batch", "mean cosine") == pytest.approx((0.5 + 0.1 + 0.5 - 0.2) / 4)
+
+
+def test_a_method_that_never_solves_has_one_kind_of_step() -> None:
+    runs = [record("weighted_sum", 1, 2.0, windows=[window(False, "same", -0.5, 0.5)])]
+    table = keyed(tables.comparison({"weighted_sum": runs}, {}))["conflicts_update"]
+    assert list(table.rows) == ["weighted_sum, all steps, same batch"]
+    assert mean_of(table, "weighted_sum, all steps, same batch", "opposing some reward") == 1.0
 
 
 def test_forgetting_shows_every_reward_after_every_stage() -> None:
