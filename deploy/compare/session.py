@@ -17,6 +17,7 @@ from deploy.compare import order, reading, render, tables, tuning
 from deploy.compare.order import Asked, Row
 from deploy.compare.runners import Runner
 from deploy.compare.runs import RunSpec, make_spec, standing
+from deploy.compare.statistics import Estimate
 from deploy.errors import ProblemsError, one_line
 from deploy.files import to_json, write_json, write_text
 from deploy.recipe import load_recipe
@@ -35,7 +36,7 @@ class Budget(BaseModel):
     gains: dict[str, float] = {}
     """Learning rate's factor → how much its tuning run won."""
     iteration_s: float | None = None
-    """Of the chosen tuning run."""
+    """Mean over the tuning runs."""
     memory_gib: float | None = None
     """Of the chosen tuning run's learner."""
 
@@ -138,20 +139,21 @@ class Session:
         done = asked.tuning_iterations
         gains = {f: tuning.tuned_gain(spec.run_dir.path, done, row.trains) for f, spec in runs.items()}
         best = tuning.best_factor(gains)
-        record = reading.read_run(runs[best].run_dir, row.slug)
+        # A learning rate costs no time: all tries together tell it best.
+        iteration_s = Estimate.of(reading.read_run(spec.run_dir, row.slug).iteration_s for spec in runs.values()).mean
         iterations = asked.iterations or int(row.data["run"]["iterations"])
         if asked.minutes is not None:
-            if not record.iteration_s > 0:
+            if not iteration_s > 0:
                 raise UserError(
                     f"{row.slug}: {done} tuning iterations do not tell how long one takes; "
                     "give more of them, or --iterations in place of --minutes"
                 )
-            iterations = max(1, round(asked.minutes * 60 / record.iteration_s))
+            iterations = max(1, round(asked.minutes * 60 / iteration_s))
         return Budget(
             iterations=iterations,
             lr=lr * best,
             gains={f"{factor:g}": gain for factor, gain in gains.items()},
-            iteration_s=record.iteration_s,
+            iteration_s=iteration_s,
             memory_gib=reading.peak_memory(runs[best].run_dir),
         )
 
