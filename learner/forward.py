@@ -3,10 +3,11 @@
 Letters: M cells of a micro-batch, C, h, w latent channels and size.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -46,9 +47,11 @@ class Forward:
         self.with_kl = with_kl
         self._autocast = autocast == "bfloat16"
 
-    def without_kl(self) -> "Forward":
+    def without_kl(self) -> Self:
         """The same forms of the same policy, without the reference's."""
-        return Forward(self.policy, self.beta, False, "bfloat16" if self._autocast else "none")
+        other = copy.copy(self)
+        other.with_kl = False
+        return other
 
     def outcomes(
         self,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from learner.advantages import Advantages
 from learner.config import LearnerConfig
-from learner.nft import acceptance, reward_weights
+from learner.nft import acceptance
 from learner.objective import Objective
 from learner.probe import ProbeInput
 from learner.stages import probed_updates
@@ -34,14 +34,9 @@ class LocalSignals:
         own, opens = update in probed_updates(self._config, iteration), update == 0
         if not self._config.probe_every or not (own or opens):
             return None
-        accepted_RN, signal_RN = self._local(found.advantages_KN, found.signal_KN)
-        counts_R = torch.as_tensor(found.counts_K, dtype=torch.float32, device=self._device)
-        config = self._config
-        weights_RN = reward_weights(
-            accepted_RN, signal_RN, counts_R, config.timesteps, config.advantage.max, config.nft_beta
-        )
+        signal = Signal(*self._local(found.advantages_KN, found.signal_KN), found.counts_K)
         active_K = found.counts_K[: len(self._objective.reward_names)] > 0
-        return ProbeInput(weights_RN, active_K, self._objective.trained_rows, own, opens)
+        return ProbeInput(signal, active_K, self._objective.trained_rows, own, opens)
 
     def _local(
         self, advantages_JN: NDArray[np.float64], signal_JN: NDArray[np.bool_]

@@ -10,9 +10,9 @@ Letters: K rewards, J gradients trained, R rows: the K rewards, and the weighted
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,13 +25,16 @@ from learner.gradients import GRAM_CHUNK, combined, reward_gradients
 from learner.ranks import Ranks
 from learner.types import CONFLICT_VECTORS, Conflict
 
+if TYPE_CHECKING:
+    from learner.train_step import Signal
+
 
 @dataclass(frozen=True)
 class ProbeInput:
     """What a measurement is taken of; the same on every rank but for its own samples."""
 
-    weights_RN: tuple[Tensor, Tensor]
-    """:func:`learner.nft.reward_weights` of all rows, trained or not."""
+    signal: "Signal"
+    """Of all R rows, trained or not."""
     active_K: NDArray[np.bool_]
     """Rewards with signal in the batch."""
     trained: slice
@@ -56,8 +59,12 @@ class _Step:
 class Probe:
     """Measures steps; what waits for the next batch is part of a resumed state."""
 
-    def __init__(self, forward: Forward, ranks: Ranks) -> None:
-        self._forward, self._ranks = forward, ranks
+    def __init__(self, forward: Forward, ranks: Ranks, weights: "Callable[[Signal], tuple[Tensor, Tensor]]") -> None:
+        """
+        Args:
+            weights: [R, N] weights of S and D of a signal, as the steps themselves take them.
+        """
+        self._forward, self._ranks, self._weights = forward, ranks, weights
         self._layers = trained_layers(forward.policy)
         self._waiting: _Step | None = None
         self._rows_RP: Tensor | None = None
@@ -70,7 +77,7 @@ class Probe:
             return
         began = time.perf_counter()
         outcomes = self._forward.without_kl().outcomes(batches, on_policy, num_cells)
-        found = reward_gradients(outcomes, self._layers, asked.weights_RN, False, num_cells, self._ranks)
+        found = reward_gradients(outcomes, self._layers, self._weights(asked.signal), False, num_cells, self._ranks)
         self._rows_RP = found.rows_RP
         self._seconds = time.perf_counter() - began
 

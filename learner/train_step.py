@@ -104,7 +104,7 @@ class TrainStep:
         self.ranks = ranks
         self.ddp = ddp
         self.drift = Drift()
-        self.probe = Probe(forward, ranks)
+        self.probe = Probe(forward, ranks, self.weights)
         self.conflicts: list[Conflict] = []
         """Measured since they were last taken."""
         self.probe_s = 0.0
