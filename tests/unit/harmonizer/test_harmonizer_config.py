@@ -55,7 +55,8 @@ def test_defaults_are_the_papers() -> None:
         ({"cagrad_c": 1.0}, "less than 1"),
         ({"ema": {"trust_region": 0}}, "greater than 0"),
         ({"ema": {"trust_region": 2.5}}, "less than or equal to 2"),
-        ({"refresh": {"policy": "adaptiv"}}, "'every_n', 'every_step' or 'adaptive'"),
+        ({"refresh": {"policy": "adaptiv"}}, "'every_n', 'every_step', 'adaptive' or 'never'"),
+        ({"refresh": {"policy": "never"}}, "never goes with method weighted_gradients, got method min_norm"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, object], said: str) -> None:
