@@ -26,8 +26,8 @@ from learner.forward import trainable
 
 REFRESH = 10
 """Steps from solve to solve in avg_n10."""
-K_PASS_ROUNDS = 2
-"""K passes take most of the time and vary least."""
+K_PASS_ROUNDS = 1
+"""K passes take most of the time, and nothing hangs on their second decimal."""
 SHORT = 2
 """Micro-batches of a step with KL on all cells or none, where each is like the next; a part of KL needs them all."""
 NUM_QP = 40
@@ -120,7 +120,9 @@ def table(seconds: dict[Case, list[float]], peaks: dict[Case, int]) -> list[dict
             "kl_fraction": f,
             "ratio": ratio,
             "ratio_full_kl": ratio_full_kl,
-            "spread": (max(of_rounds) - min(of_rounds)) / ratio if (of_rounds := own.get((row, k, f))) else None,
+            "spread": (max(of_rounds) - min(of_rounds)) / ratio
+            if len(of_rounds := own.get((row, k, f), [])) > 1
+            else None,
             "peak_bytes": peaks.get((row, k, f)),
         }
         for (row, k, f), (ratio, ratio_full_kl) in sorted(medians.items(), key=lambda item: (-item[0][2], item[0][1]))

@@ -80,6 +80,7 @@ def test_a_ratio_is_taken_within_its_round_and_the_median_over_rounds(bench: Any
     assert rows[bench.TWO_PASS, 1.0]["spread"] == pytest.approx(0.1 / 1.5)
     assert rows["avg_n10", 1.0]["ratio"] == pytest.approx(1.05)
     assert rows[bench.K_PASS, 1.0]["ratio"] == 3
+    assert rows[bench.K_PASS, 1.0]["spread"] is None
     assert rows[bench.WEIGHTED_SUM, 0.0]["ratio_full_kl"] == 0.5
 
 
