@@ -10,9 +10,13 @@ checkpointed ones, with gradient checkpointing. Then the QP. Letters: K rewards,
 
 import argparse
 import json
+import os
+import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,6 +172,29 @@ def show(found: dict[str, Any]) -> None:
         print(f"QP of {row['K']} rewards: {row['milliseconds']:.2f} ms, the first {row['first_milliseconds']:.0f} ms")
 
 
+def markdown(found: dict[str, Any], arguments: list[str]) -> str:
+    """The figures as a page of docs."""
+    command = " ".join(["python benchmarks/learner_step.py", *arguments])
+    lines = [
+        "# What a step costs",
+        "",
+        f"`{command}` on {found['machine']}. {__doc__.split(chr(10) * 2)[1] if __doc__ else ''}",
+        "",
+        f"{found['parameters'] / 1e6:.1f}M parameters, LoRA {found['trained'] / 1e6:.2f}M, {found['setup']}.",
+        "",
+        "| row | K | KL on | ratio | ratio to full KL | spread | peak MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        spread = "" if row["spread"] is None else f"{row['spread']:.0%}"
+        peak = "" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.1f}"
+        numbers = f"{row['ratio']:.2f} | {row['ratio_full_kl']:.2f} | {spread} | {peak}"
+        lines.append(f"| {row['row']} | {row['K']} | {row['kl_fraction']:g} | {numbers} |")
+    lines += ["", "| QP of K | milliseconds, warm | first |", "|---|---|---|"]
+    lines += [f"| {row['K']} | {row['milliseconds']:.2f} | {row['first_milliseconds']:.0f} |" for row in found["qp"]]
+    return "\n".join(lines) + "\n"
+
+
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Everything that is printed."""
     size, device = (SD35_MEDIUM, "cuda") if args.sd35 else (CPU, "cpu")
@@ -180,6 +207,8 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     seconds = measure(bench, order, args.rounds, minutes, clock, device)
     peaks = {case: peak_bytes(lambda case=case: bench.step(*case, micro_batches_run=1), device) for case in seconds}  # type: ignore[misc]
     return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores"
+        + (f", {torch.cuda.get_device_name()}" if args.sd35 else ""),
         "parameters": sum(parameter.numel() for parameter in bench.policy.transformer.parameters()),
         "trained": sum(parameter.numel() for parameter in trainable(bench.policy).values()),
         "setup": f"{size.num_cells} cells in micro-batches of {size.micro_batch}, "
@@ -203,8 +232,11 @@ def main() -> None:
     parser.add_argument("--sd35", action="store_true", help="the shape of SD3.5 Medium in bfloat16, on a GPU")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds: for a machine that is busy")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
     args = parser.parse_args()
     found = run(args)
+    if args.markdown:
+        args.markdown.write_text(markdown(found, sys.argv[1:]), encoding="utf-8")
     print(json.dumps(found, indent=2)) if args.json else show(found)
 
 

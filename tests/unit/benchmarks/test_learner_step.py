@@ -55,6 +55,23 @@ def test_rows_keys_and_averages(
     assert [row["K"] for row in found["qp"]] == [2, 3]
 
 
+def test_the_page_for_docs_holds_the_command_and_every_row(bench: Any) -> None:
+    row = {"row": "two_pass", "K": 5, "kl_fraction": 0.25, "ratio": 1.414, "ratio_full_kl": 1.1, "spread": 0.051}
+    found = {
+        "machine": "some machine",
+        "parameters": 35_600_000,
+        "trained": 580_000,
+        "setup": "16 cells",
+        "rows": [{**row, "peak_bytes": 3 * 2**19}, {**row, "K": 16, "spread": None, "peak_bytes": None}],
+        "qp": [{"K": 5, "milliseconds": 1.964, "first_milliseconds": 8.4}],
+    }
+    page = bench.markdown(found, ["--rewards", "5", "16"])
+    assert "`python benchmarks/learner_step.py --rewards 5 16` on some machine." in page
+    assert "35.6M parameters, LoRA 0.58M, 16 cells." in page
+    assert "| two_pass | 5 | 0.25 | 1.41 | 1.10 | 5% | 1.5 |\n| two_pass | 16 | 0.25 | 1.41 | 1.10 |  |  |\n" in page
+    assert "| 5 | 1.96 | 8 |\n" in page
+
+
 def test_no_round_begins_after_the_minutes_are_over(bench: Any) -> None:
     case = (bench.WEIGHTED_SUM, 1, 1.0)
     steps = iter(range(100))
