@@ -1,9 +1,9 @@
 """What CLIP-family scoring costs beside the bare model: ``python benchmarks/clip_overhead.py [--json] [options]``.
 
 A randomly weighted CLIP of a published size scores images of 512 pixels, 24 to a prompt as in training, from bytes to
-cells. The bare model gets the same pixels and tokens ready made, in the same passes. Both take turns; `clip_ratio` is
-the ratio of the medians over rounds, for the dearer of the two pipelines (CLIP's crop, HPSv2's padding). Ratios of one
-run only: on a busy machine they are indicative.
+cells. The bare model gets the same pixels and tokens ready made, in the same passes. They take turns; `clip_ratio` is
+the median over rounds of their ratio, for the dearer of the two pipelines (CLIP's crop, HPSv2's padding). On a busy
+machine it is indicative.
 """
 
 import argparse
@@ -122,21 +122,28 @@ def measure(
     calls = {"bare": bare_forward(scorers["crop"], images, prompts, batch_size)}
     for name, scorer in scorers.items():
         calls[name] = lambda scorer=scorer: scorer(images, prompts, [{}] * num_images)
-    seconds = _medians(calls, rounds)
-    ratios = {name: seconds[name] / seconds["bare"] for name in scorers}
+    ratios = _ratios(calls, rounds)
     settings = {"size": size, "num_images": num_images, "device": device, "dtype": dtype, "batch_size": batch_size}
     return {"clip_ratio": max(ratios.values()), "ratios": ratios, **settings}
 
 
-def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    times: dict[str, list[float]] = {name: [] for name in calls}
+def _ratios(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Each call to the bare model, which has a turn before every other one: medians over rounds."""
+    others = [name for name in calls if name != "bare"]
+    found: dict[str, list[float]] = {name: [] for name in others}
     for number in range(rounds + 1):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if number > 0:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+        times = {name: (_seconds(calls["bare"]), _seconds(calls[name])) for name in others}
+        if number > 0:
+            bare = statistics.fmean(before for before, _ in times.values())
+            for name, (_, taken) in times.items():
+                found[name].append(taken / bare)
+    return {name: statistics.median(each) for name, each in found.items()}
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def main() -> int:
