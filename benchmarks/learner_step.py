@@ -178,9 +178,11 @@ def markdown(found: dict[str, Any], arguments: list[str]) -> str:
     lines = [
         "# What a step costs",
         "",
-        f"`{command}` on {found['machine']}. {__doc__.split(chr(10) * 2)[1] if __doc__ else ''}",
+        f"`{command}`",
+        f"on {found['machine']}: {found['parameters'] / 1e6:.1f}M parameters, LoRA {found['trained'] / 1e6:.2f}M, "
+        f"{found['setup']}.",
         "",
-        f"{found['parameters'] / 1e6:.1f}M parameters, LoRA {found['trained'] / 1e6:.2f}M, {found['setup']}.",
+        (__doc__ or "").split("\n\n")[1].strip(),
         "",
         "| row | K | KL on | ratio | ratio to full KL | spread | peak MiB |",
         "|---|---|---|---|---|---|---|",

@@ -66,8 +66,8 @@ def test_the_page_for_docs_holds_the_command_and_every_row(bench: Any) -> None:
         "qp": [{"K": 5, "milliseconds": 1.964, "first_milliseconds": 8.4}],
     }
     page = bench.markdown(found, ["--rewards", "5", "16"])
-    assert "`python benchmarks/learner_step.py --rewards 5 16` on some machine." in page
-    assert "35.6M parameters, LoRA 0.58M, 16 cells." in page
+    assert "`python benchmarks/learner_step.py --rewards 5 16`\non some machine: 35.6M parameters" in page
+    assert "LoRA 0.58M, 16 cells.\n\nOptimizer steps" in page
     assert "| two_pass | 5 | 0.25 | 1.41 | 1.10 | 5% | 1.5 |\n| two_pass | 16 | 0.25 | 1.41 | 1.10 |  |  |\n" in page
     assert "| 5 | 1.96 | 8 |\n" in page
 
