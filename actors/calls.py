@@ -55,6 +55,15 @@ class Attempt:
     last_replica: str = ""
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A call that a process holds already and begins as soon as it has ended the one under way."""
+
+    attempt: Attempt
+    refs: tuple[Ref, ...]
+    """All return values."""
+
+
 @dataclass
 class Replica:
     """One place of the crew and the process that fills it now."""
@@ -72,6 +81,7 @@ class Replica:
     refs: tuple[Ref, ...] = ()
     attempt: Attempt | None = None
     """The work under way; None during set-up."""
+    ahead: Ahead | None = None
     since_s: float = 0.0
     calls_done: int = 0
     losses_in_a_row: int = 0
@@ -103,12 +113,29 @@ class Replica:
         return self.ref is None and not self.setup and not self.problem and not self.leaving
 
     @property
+    def takes_ahead(self) -> bool:
+        """Whether a second call may lie ready with it: not behind one that may well end the process."""
+        working = self.attempt is not None and not self.attempt.work.suspect
+        return working and self.ahead is None and not self.setup and not self.leaving
+
+    @property
     def worth(self) -> tuple[bool, bool, int]:
         """Who is worth least leaves first: one that still loads, then one without work, of equals the youngest."""
         return self.attempt is not None, not self.in_start, -self.index
 
-    def release(self) -> tuple[Attempt | None, tuple[Ref, ...]]:
-        """Takes the call under way off; returns what it was."""
+    def release(self, now_s: float) -> tuple[Attempt | None, tuple[Ref, ...]]:
+        """Takes the call under way off and returns what it was; one that lay ready is under way from now on."""
         attempt, refs = self.attempt, self.refs
         self.attempt, self.ref, self.refs = None, None, ()
+        if self.ahead is not None:
+            self.attempt, self.refs, self.ref = self.ahead.attempt, self.ahead.refs[:-1], self.ahead.refs[-1]
+            self.ahead, self.since_s = None, now_s
         return attempt, refs
+
+    def recall(self) -> Attempt | None:
+        """Takes off the call that lay ready: never begun, it has its try again."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is None:
+            return None
+        ahead.attempt.tries -= 1
+        return ahead.attempt

@@ -1,8 +1,9 @@
 """A crew: replicas of one role that share a queue of calls.
 
-Each replica handles one call at a time. A call goes to the idle replica that has done least; it has a time limit, and
-is tried again on another replica when its own dies, hangs or raises. A replica that dies or hangs is killed and
-replaced, and its successor first gets what every replica must know (standing calls, e.g. the current adapter).
+Each replica handles one call at a time; one of a crew that works `ahead` holds its next call meanwhile, as long as more
+calls wait than there are replicas. A call goes to the idle replica that has done least; it has a time limit, and is
+tried again on another replica when its own dies, hangs or raises. A replica that dies or hangs is killed and replaced,
+and its successor first gets what every replica must know (standing calls, e.g. the current adapter).
 A crew grows and shrinks while it works: who leaves finishes its call first. Calls carry a key and outcomes come back by
 key, so that nothing depends on the order in which they arrive.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from actors.calls import Attempt, Outcome, Replica, Standing, Work
+from actors.calls import Ahead, Attempt, Outcome, Replica, Standing, Work
 from actors.remote import Actor, ActorLostError, CallFailedError, Ref, Remote
 from learner.errors import UserError
 
@@ -38,8 +39,12 @@ class Crew:
         start_timeout_s: float,
         retries: int,
         warn: Callable[[str], None],
+        ahead: bool = False,
     ) -> None:
-        """`spawn(name, index)` creates one process's actor and returns at once."""
+        """`spawn(name, index)` creates one process's actor and returns at once.
+
+        With `ahead` a standing call may come after one piece of work more than without.
+        """
         self.role = role
         self.vitals: dict[str, Any] = {}
         """Replica -> what its `start` returned."""
@@ -48,7 +53,7 @@ class Crew:
         self.failed_starts = 0
         """Replicas that were added and never came up."""
         self._remote, self._spawn, self._warn = remote, spawn, warn
-        self._first_size, self._retries = size, retries
+        self._first_size, self._retries, self._ahead = size, retries, ahead
         self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
         self._replicas: list[Replica] = []
         self._places = count()
@@ -115,7 +120,7 @@ class Crew:
     @property
     def num_outstanding(self) -> int:
         """Calls queued or under way."""
-        return self.num_queued + sum(replica.attempt is not None for replica in self._replicas)
+        return self.num_queued + sum((r.attempt is not None) + (r.ahead is not None) for r in self._replicas)
 
     @property
     def num_queued(self) -> int:
@@ -188,7 +193,7 @@ class Crew:
             if now_s - replica.since_s <= limit_s or self._remote.wait([replica.ref], 0.0):
                 continue
             if replica.in_first_start:
-                replica.release()
+                replica.release(now_s)
                 self._not_started(replica, f"{self.role}: {replica.name} did not start within {limit_s:g} s")
             else:
                 outcomes += self._lost(replica, TimeoutError(f"no answer within {limit_s:g} s"))
@@ -226,21 +231,33 @@ class Crew:
         replica.refs, replica.ref, replica.since_s = refs[:-1], refs[-1], self._remote.now_s()
 
     def _dispatch(self) -> None:
-        """Idle replicas take queued work, the one that has done least first."""
+        """Idle replicas take queued work, the one that has done least first; then others take a second call."""
         while self._queue:
-            idle = [r for r in self._replicas if r.idle]
-            if not idle:
+            replica = self._taker(self._queue[0])
+            if replica is None:
                 return
             attempt = self._queue.popleft()
-            # Elsewhere than last time where there is an elsewhere.
-            replica = min(idle, key=lambda r: (r.name == attempt.last_replica, r.calls_done))
-            replica.attempt, attempt.last_replica = attempt, replica.name
+            attempt.last_replica = replica.name
             attempt.tries += 1
-            self._call(replica, attempt.work.method, attempt.work.args, attempt.work.num_returns)
+            work = attempt.work
+            if replica.attempt is None:
+                replica.attempt = attempt
+                self._call(replica, work.method, work.args, work.num_returns)
+            else:
+                refs = self._remote.call(replica.actor, work.method, *work.args, num_returns=work.num_returns)
+                replica.ahead = Ahead(attempt, refs)
+
+    def _taker(self, attempt: Attempt) -> Replica | None:
+        """Who takes this call now; elsewhere than last time where there is an elsewhere."""
+        able = [r for r in self._replicas if r.idle]
+        # With few calls left one that lay ready behind a long call would be the last to end.
+        if not able and self._ahead and len(self._queue) > self.size and not attempt.work.suspect:
+            able = [r for r in self._replicas if r.takes_ahead]
+        return min(able, key=lambda r: (r.name == attempt.last_replica, r.calls_done), default=None)
 
     def _finished(self, replica: Replica, value: Any) -> list[Outcome]:
         seconds = self._remote.now_s() - replica.since_s
-        attempt, refs = replica.release()
+        attempt, refs = replica.release(self._remote.now_s())
         outcomes: list[Outcome] = []
         if attempt is None:
             standing = replica.setup.popleft()
@@ -252,11 +269,12 @@ class Crew:
             replica.losses_in_a_row = 0
             outcomes.append(Outcome(attempt.work.key, refs, value, "", None, seconds))
         self._advance(replica)
+        self._dispatch()
         return outcomes
 
     def _raised(self, replica: Replica, error: CallFailedError) -> list[Outcome]:
         """The method raised: the process lives on, the call is tried elsewhere."""
-        attempt, _ = replica.release()
+        attempt, _ = replica.release(self._remote.now_s())
         if attempt is None:
             return self._setup_failed(replica, error)
         outcomes = self._again_or_given_up(replica, attempt, error)
@@ -292,7 +310,10 @@ class Crew:
         Raises:
             UserError: this place keeps losing its processes.
         """
-        attempt, _ = replica.release()
+        recalled = replica.recall()
+        attempt, _ = replica.release(self._remote.now_s())
+        if recalled is not None:
+            self._queue.appendleft(recalled)
         self.losses += 1
         outcomes = [] if attempt is None else self._again_or_given_up(replica, attempt, error)
         losses = replica.losses_in_a_row + (attempt is None or not attempt.work.suspect)

@@ -80,7 +80,6 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     """
     config, began_s = order.config, time.monotonic()
     _take_run_dir(order, until)
-    drop_pools(order.run_dir)
     requests = Requests(order.run_dir)
     prompts = preflight.check_files(config)
     for warning in prompts.warnings:
@@ -92,6 +91,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
         point = keeper.resume_point(prompts, Harmonizer(config.gradient_names, config.harmonizer))
     if point is not None:
         metrics.read()  # before anything is dropped: what was noted since must not be lost over a bad line
+    drop_pools(order.run_dir)  # an earlier life's figures
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)
     if with_ray:
         order.listener.on_stage("ray", "connecting")

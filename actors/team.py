@@ -88,7 +88,14 @@ class Team:
     # -- creating ------------------------------------------------------------------------------------------------------
 
     def _crew(
-        self, role: str, asked: RoleConfig, spawn: Callable[[str, int], Actor], *, call_timeout_s: float, retries: int
+        self,
+        role: str,
+        asked: RoleConfig,
+        spawn: Callable[[str, int], Actor],
+        *,
+        call_timeout_s: float,
+        retries: int,
+        ahead: bool = False,
     ) -> Crew:
         return Crew(
             role,
@@ -99,6 +106,7 @@ class Team:
             start_timeout_s=self._config.actors.start_timeout_s,
             retries=retries,
             warn=self._warn,
+            ahead=ahead,
         )
 
     def _spawn_rollout(self, name: str, index: int) -> Actor:
@@ -113,7 +121,7 @@ class Team:
             spec = ScorerSpec(name, reward, role, config, self._config.policy.resolution)
             return self._spawn(ScorerActor, role, name, (spec,))
 
-        crew = self._crew(f"reward.{reward}", role, spawn, call_timeout_s=role.timeout_s, retries=0)
+        crew = self._crew(f"reward.{reward}", role, spawn, call_timeout_s=role.timeout_s, retries=0, ahead=True)
         return RewardPool(reward, config, role, crew)
 
     def _spawn_learner(self) -> None:

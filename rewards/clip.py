@@ -16,10 +16,10 @@ from rewards.clip_checkpoint import ClipCheckpoint, load_clip
 from rewards.model_scorer import ModelScorer
 from rewards.scorer_args import ClipArgs
 
-_TEXTS_PER_PASS = {"cpu": 8}
+_TEXTS_PER_PASS = {"cpu": 2}
 _TEXTS_PER_GPU_PASS = 64
 """Texts always go through the tower in batches of one size, the last one filled up: a text's embedding then does not
-depend on its company, not even in the last bit, whatever else is in the batch. A GPU is as fast with 64 as with 8."""
+depend on its company, not even in the last bit, whatever else is in the batch. A GPU is as fast with 64 as with 2."""
 
 
 def cosines(image_ND: Tensor, text_ND: Tensor) -> Tensor:

@@ -212,7 +212,7 @@ def _uploaded(images_NHWC: NDArray[np.uint8], device: torch.device) -> Tensor:
     return staged.to(device, non_blocking=True)
 
 
-_BAND = 32
+_BAND = 16
 """Rows of a resize matrix that are applied at once. A row has some ten weights, side by side, for hundreds of pixels: a
 whole matrix is mostly zeros."""
 

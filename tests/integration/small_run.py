@@ -13,7 +13,7 @@ from actors.run_config import RunConfig
 from tests.unit.actors.in_process import InProcess
 
 SCORERS = "tests.integration.fake_scorers"
-SHIPPED_LEARNER = {"updates_per_iteration": 2, "timesteps": 1, "kl_beta": 0.5, "kl_fraction": 0.25}
+SHIPPED_LEARNER = {"updates_per_iteration": 2, "timesteps": 1, "kl_beta": 0.25, "kl_fraction": 0.25}
 """The shipped recipes' kind of step: two updates on each batch, KL on a drawn share of the cells."""
 
 

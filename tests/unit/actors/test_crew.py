@@ -31,8 +31,10 @@ class Worker:
 class Stage:
     """A crew with what it reported."""
 
-    def __init__(self, size: int = 2, retries: int = 1, order: int | None = None) -> None:
-        self.remote = InProcess(order)
+    def __init__(
+        self, size: int = 2, retries: int = 1, order: int | None = None, ahead: bool = False, call_s: float = 0.0
+    ) -> None:
+        self.remote = InProcess(order, call_s)
         self.outcomes: dict[Any, Outcome] = {}
         self.warnings: list[str] = []
         self.crew = Crew(
@@ -44,6 +46,7 @@ class Stage:
             start_timeout_s=60.0,
             retries=retries,
             warn=self.warnings.append,
+            ahead=ahead,
         )
 
     def up(self) -> "Stage":
@@ -221,6 +224,80 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_looked_at(passed_
     assert stage.crew.expire() == []
     assert sorted(stage.work()) == [0]
     assert (stage.crew.losses, stage.remote.alive()) == (0, ["worker-0"])
+
+
+# -- the next call lies ready -----------------------------------------------------------------------------------------
+
+
+def ready_calls(stage: Stage) -> list[int]:
+    """Calls that each living process holds."""
+    return [len(handle.calls) for handle in stage.remote.handles if handle.alive]
+
+
+@pytest.mark.parametrize(("works", "held"), [(4, [1, 1]), (5, [2, 1]), (6, [2, 2]), (9, [2, 2])])
+def test_a_process_holds_its_next_call_as_long_as_more_wait_than_there_are_replicas(
+    works: int, held: list[int]
+) -> None:
+    stage = Stage(ahead=True).up()
+    for number in range(works):
+        stage.crew.submit(Work(number, "work", (number,), 2))
+    assert ready_calls(stage) == held
+    assert stage.crew.num_outstanding == works
+    assert sorted(stage.work()) == list(range(works))
+    assert stage.crew.num_outstanding == 0
+
+
+def test_order_is_kept_and_nothing_lies_ready_where_it_was_not_asked_for() -> None:
+    for ahead in (False, True):
+        stage = Stage(size=1, ahead=ahead).up()
+        for number in range(5):
+            stage.crew.submit(Work(number, "work", (number,), 2))
+        assert ready_calls(stage) == [1 + ahead]
+        assert list(stage.work()) == list(range(5))
+
+
+@pytest.mark.parametrize("fault", ["die", "hang"])
+def test_row_14_a_call_that_lay_ready_with_a_lost_process_has_not_used_a_try(fault: Any) -> None:
+    """Without a second try the call that was under way is given up, and that one only."""
+    stage = Stage(size=1, retries=0, ahead=True).up()
+    stage.remote.faults["worker-0", "work"] = [fault]
+    outcomes = stage.work(0, 1, 2, 3)
+    assert {number: bool(outcome.error) for number, outcome in outcomes.items()} == {
+        0: True,
+        1: False,
+        2: False,
+        3: False,
+    }
+    assert stage.crew.losses == 1
+    ran = [name for name, method in stage.remote.log if method == "work"]
+    assert ran.count("worker-0.1") == 3, "each once, by the successor"
+
+
+def test_the_time_limit_of_a_call_that_lay_ready_begins_when_it_does() -> None:
+    stage = Stage(size=1, retries=0, ahead=True, call_s=6.0).up()
+    outcomes = stage.work(0, 1, 2, 3)
+    assert not any(outcome.error for outcome in outcomes.values())
+    assert [outcome.seconds for outcome in outcomes.values()] == [6.0] * 4
+    assert stage.crew.losses == 0
+
+
+def test_nothing_lies_ready_behind_work_that_may_end_its_process() -> None:
+    stage = Stage(size=1, ahead=True).up()
+    stage.crew.submit(*(Work(number, "work", (number,), 2, suspect=True) for number in range(5)))
+    assert ready_calls(stage) == [1]
+    assert sorted(stage.work()) == list(range(5))
+
+
+def test_a_replica_that_leaves_finishes_both_of_its_calls() -> None:
+    stage = Stage(size=2, ahead=True).up()
+    for number in range(8):
+        stage.crew.submit(Work(number, "work", (number,), 2))
+    assert ready_calls(stage) == [2, 2]
+    stage.crew.resize(1)
+    assert sorted(stage.work()) == list(range(8))
+    ran = [name for name, method in stage.remote.log if method == "work"]
+    assert ran.count("worker-1") == 2
+    assert stage.remote.alive() == ["worker-0"]
 
 
 # -- resizing ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class Stage:
             start_timeout_s=60.0,
             retries=0,
             warn=lambda text: None,
+            ahead=True,
         )
         self.pool = RewardPool("ink", self.config, self.role, crew)
         crew.start()

@@ -45,8 +45,7 @@ def test_rows_keys_and_averages(
     once |= {("weighted_sum_checkpointed", 1, 1.0), ("two_pass_checkpointed", 2, 1.0)}
     assert set(rows) == several | single | once
     for (_, _, f), row in rows.items():
-        scale = rows["weighted_sum", 1, f]["ratio_full_kl"]
-        assert row["ratio_full_kl"] == pytest.approx(row["ratio"] * scale)
+        assert row["ratio_full_kl"] == row["ratio"] if f == 1 else row["ratio_full_kl"] != row["ratio"]
     assert rows["weighted_sum", 1, 1.0]["ratio"] == rows["weighted_sum", 1, 0.0]["ratio"] == 1
     solve, other = rows["two_pass", 3, 1.0]["ratio"], rows["amortized", 3, 1.0]["ratio"]
     assert rows["avg_n10", 3, 1.0]["ratio"] == pytest.approx((solve + 9 * other) / 10)
@@ -56,19 +55,70 @@ def test_rows_keys_and_averages(
     assert [row["K"] for row in found["qp"]] == [2, 3]
 
 
+def test_the_page_for_docs_holds_the_command_and_every_row(bench: Any) -> None:
+    row = {"row": "two_pass", "K": 5, "kl_fraction": 0.25, "ratio": 1.414, "ratio_full_kl": 1.1, "spread": 0.051}
+    found = {
+        "machine": "some machine",
+        "parameters": 35_600_000,
+        "trained": 580_000,
+        "setup": "16 cells",
+        "rows": [{**row, "peak_bytes": 3 * 2**19}, {**row, "K": 16, "spread": None, "peak_bytes": None}],
+        "qp": [{"K": 5, "milliseconds": 1.964, "first_milliseconds": 8.4}],
+    }
+    page = bench.markdown(found, ["--rewards", "5", "16"])
+    assert "`python benchmarks/learner_step.py --rewards 5 16`\non some machine: 35.6M parameters" in page
+    assert "LoRA 0.58M, 16 cells.\n\nOptimizer steps" in page
+    assert "| two_pass | 5 | 0.25 | 1.41 | 1.10 | 5% | 1.5 |\n| two_pass | 16 | 0.25 | 1.41 | 1.10 |  |  |\n" in page
+    assert "| 5 | 1.96 | 8 |\n" in page
+
+
 def test_no_round_begins_after_the_minutes_are_over(bench: Any) -> None:
     case = (bench.WEIGHTED_SUM, 1, 1.0)
     steps = iter(range(100))
-    fast = type("Fast", (), {"step": lambda *_, **__: next(steps)})()
+    fast = type("Fast", (), {"step": lambda *_, **__: next(steps), "num_micro_batches": 4})()
     seconds = bench.measure(fast, [case], 5, 0.0, lambda: 0.0, "cpu")
     assert len(seconds[case]) == 1
     assert next(steps) == 2
 
 
+def test_a_ratio_is_taken_within_its_round_and_the_median_over_rounds(bench: Any) -> None:
+    """A machine that slows down by half between two rounds changes no ratio; K passes have fewer rounds."""
+    yardstick, solve, k_pass = (bench.WEIGHTED_SUM, 1, 1.0), (bench.TWO_PASS, 5, 1.0), (bench.K_PASS, 5, 1.0)
+    amortized, without = (bench.AMORTIZED, 5, 1.0), (bench.WEIGHTED_SUM, 1, 0.0)
+    seconds = {
+        yardstick: [1.0, 2.0, 4.0],
+        solve: [1.5, 3.0, 6.4],
+        amortized: [1.0, 2.0, 4.0],
+        k_pass: [3.0],
+        without: [0.5, 1.0, 2.0],
+    }
+    rows = {(row["row"], row["kl_fraction"]): row for row in bench.table(seconds, {})}
+    assert rows[bench.TWO_PASS, 1.0]["ratio"] == 1.5
+    assert rows[bench.TWO_PASS, 1.0]["spread"] == pytest.approx(0.1 / 1.5)
+    assert rows["avg_n10", 1.0]["ratio"] == pytest.approx(1.05)
+    assert rows[bench.K_PASS, 1.0]["ratio"] == 3
+    assert rows[bench.K_PASS, 1.0]["spread"] is None
+    assert rows[bench.WEIGHTED_SUM, 0.0]["ratio_full_kl"] == 0.5
+
+
+def test_each_turn_counts_by_its_micro_batches(bench: Any) -> None:
+    """Shares of KL need the whole step; the yardstick is the mean of its two turns."""
+    asked: list[tuple[float, int]] = []
+    clock = iter([0.0, 8.0, 10.0, 12.0, 20.0, 24.0])
+    fast = type("Fast", (), {"num_micro_batches": 4})()
+    fast.step = lambda row, k, f, micro_batches_run: asked.append((f, micro_batches_run))
+    whole, part = (bench.WEIGHTED_SUM, 1, 1.0), (bench.TWO_PASS, 2, 0.25)
+    seconds = bench.measure(fast, [whole, part, whole], 1, 1.0, lambda: next(clock), "cpu")
+    assert asked[2:] == [(1.0, 2), (0.25, 4), (1.0, 2)]
+    assert seconds == {whole: [3.0], part: [0.5]}
+
+
 @pytest.mark.parametrize("row", ["k_pass", "two_pass", "amortized", "two_pass_checkpointed"])
 def test_each_row_steps_in_bfloat16_too(bench: Any, row: str) -> None:
     """As on a GPU, where the base is in bfloat16."""
-    size = bench.Size(2, 1, (0,), 4, 3, (16, 8), 2, "bfloat16", num_samples=4, timesteps=1, micro_batch=4)
+    from random_policy import Size
+
+    size = Size(2, 1, (0,), 4, 3, (16, 8), 2, "bfloat16", num_samples=4, timesteps=1, micro_batch=4)
     made = bench.Bench(size, "cpu")
     before = [parameter.clone() for parameter in made._optimizer.parameters.values()]
     made.step(row, 3, 1.0)
