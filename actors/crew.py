@@ -213,7 +213,7 @@ class Crew:
         self._replicas.remove(replica)
 
     def _advance(self, replica: Replica) -> None:
-        """Gives an unoccupied replica its next set-up call, lets it take work, or lets it go."""
+        """Gives an unoccupied replica its next set-up call, or lets it go; else it is free for work."""
         if replica.ref is not None or replica.problem:
             return
         if replica.leaving:
@@ -221,8 +221,6 @@ class Crew:
         elif replica.setup:
             standing = replica.setup[0]
             self._call(replica, standing.method, standing.args, 1)
-        else:
-            self._dispatch()
 
     def _call(self, replica: Replica, method: str, args: tuple[Any, ...], num_returns: int) -> None:
         refs = self._remote.call(replica.actor, method, *args, num_returns=num_returns)
@@ -241,8 +239,9 @@ class Crew:
                 replica.ahead = Ahead(attempt, refs)
 
     def _finished(self, replica: Replica, value: Any) -> list[Outcome]:
-        seconds = self._remote.now_s() - replica.since_s
-        attempt, refs = replica.release(self._remote.now_s())
+        now_s = self._remote.now_s()
+        seconds = now_s - replica.since_s
+        attempt, refs = replica.release(now_s)
         outcomes: list[Outcome] = []
         if attempt is None:
             standing = replica.setup.popleft()
