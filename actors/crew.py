@@ -15,6 +15,7 @@ from typing import Any
 
 from actors.calls import Ahead, Attempt, Outcome, Replica, Standing, Work
 from actors.remote import Actor, ActorLostError, CallFailedError, Ref, Remote
+from actors.work_queue import WorkQueue
 from learner.errors import UserError
 
 __all__ = ["Crew", "Outcome", "Standing", "Work"]
@@ -53,12 +54,12 @@ class Crew:
         self.failed_starts = 0
         """Replicas that were added and never came up."""
         self._remote, self._spawn, self._warn = remote, spawn, warn
-        self._first_size, self._retries, self._ahead = size, retries, ahead
+        self._first_size, self._retries = size, retries
         self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
         self._replicas: list[Replica] = []
         self._places = count()
         self._standing: dict[str, Standing] = {}
-        self._queue: deque[Attempt] = deque()
+        self._queue = WorkQueue(ahead)
 
     # -- what the owner asks ------------------------------------------------------------------------------------------
 
@@ -129,10 +130,7 @@ class Crew:
 
     def submit(self, *works: Work, first: bool = False) -> None:
         """Queues calls, at the end or in front; they start at once where replicas are idle."""
-        if first:
-            self._queue.extendleft(Attempt(work) for work in reversed(works))
-        else:
-            self._queue.extend(Attempt(work) for work in works)
+        self._queue.add(works, first)
         self._dispatch()
 
     def broadcast(self, slot: str, standing: Standing) -> None:
@@ -215,7 +213,7 @@ class Crew:
         self._replicas.remove(replica)
 
     def _advance(self, replica: Replica) -> None:
-        """Gives an unoccupied replica its next set-up call, lets it take work, or lets it go."""
+        """Gives an unoccupied replica its next set-up call, or lets it go; else it is free for work."""
         if replica.ref is not None or replica.problem:
             return
         if replica.leaving:
@@ -223,22 +221,15 @@ class Crew:
         elif replica.setup:
             standing = replica.setup[0]
             self._call(replica, standing.method, standing.args, 1)
-        else:
-            self._dispatch()
 
     def _call(self, replica: Replica, method: str, args: tuple[Any, ...], num_returns: int) -> None:
         refs = self._remote.call(replica.actor, method, *args, num_returns=num_returns)
         replica.refs, replica.ref, replica.since_s = refs[:-1], refs[-1], self._remote.now_s()
 
     def _dispatch(self) -> None:
-        """Idle replicas take queued work, the one that has done least first; then others take a second call."""
-        while self._queue:
-            replica = self._taker(self._queue[0])
-            if replica is None:
-                return
-            attempt = self._queue.popleft()
-            attempt.last_replica = replica.name
-            attempt.tries += 1
+        """Idle replicas take queued work; then others take a second call."""
+        while (taken := self._queue.take(self._replicas)) is not None:
+            replica, attempt = taken
             work = attempt.work
             if replica.attempt is None:
                 replica.attempt = attempt
@@ -247,17 +238,10 @@ class Crew:
                 refs = self._remote.call(replica.actor, work.method, *work.args, num_returns=work.num_returns)
                 replica.ahead = Ahead(attempt, refs)
 
-    def _taker(self, attempt: Attempt) -> Replica | None:
-        """Who takes this call now; elsewhere than last time where there is an elsewhere."""
-        able = [r for r in self._replicas if r.idle]
-        # With few calls left one that lay ready behind a long call would be the last to end.
-        if not able and self._ahead and len(self._queue) > self.size and not attempt.work.suspect:
-            able = [r for r in self._replicas if r.takes_ahead]
-        return min(able, key=lambda r: (r.name == attempt.last_replica, r.calls_done), default=None)
-
     def _finished(self, replica: Replica, value: Any) -> list[Outcome]:
-        seconds = self._remote.now_s() - replica.since_s
-        attempt, refs = replica.release(self._remote.now_s())
+        now_s = self._remote.now_s()
+        seconds = now_s - replica.since_s
+        attempt, refs = replica.release(now_s)
         outcomes: list[Outcome] = []
         if attempt is None:
             standing = replica.setup.popleft()
@@ -313,7 +297,7 @@ class Crew:
         recalled = replica.recall()
         attempt, _ = replica.release(self._remote.now_s())
         if recalled is not None:
-            self._queue.appendleft(recalled)
+            self._queue.put_back(recalled)
         self.losses += 1
         outcomes = [] if attempt is None else self._again_or_given_up(replica, attempt, error)
         losses = replica.losses_in_a_row + (attempt is None or not attempt.work.suspect)
@@ -341,7 +325,7 @@ class Crew:
     def _again_or_given_up(self, replica: Replica, attempt: Attempt, error: Exception) -> list[Outcome]:
         """Puts work back in front of the queue while it has tries left."""
         if attempt.tries <= self._retries:
-            self._queue.appendleft(attempt)
+            self._queue.put_back(attempt)
             return []
         return [Outcome(attempt.work.key, (), None, f"{replica.name}: {error}", error, 0.0)]
 

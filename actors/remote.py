@@ -7,6 +7,7 @@ small numbers, and this is where that is seen.
 import contextlib
 import io
 import pickle
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -33,6 +34,10 @@ LOST = (
 )
 """Errors that say that the process behind a call is gone. Taken for a failure of the call, one would leave a dead
 replica at work, which fails faster than others score and so gets most of the queue."""
+
+
+_IDS = re.compile(r" class_name: \S+ actor_id: .*? ip: \S+")
+_ADVICE = re.compile(r" Some common causes include: .*")
 
 
 class ActorLostError(Exception):
@@ -112,7 +117,7 @@ class RayRemote:
             cause = getattr(error, "cause", None) or error
             raise CallFailedError(one_line(cause), isinstance(cause, UserError)) from error
         except LOST as error:
-            raise ActorLostError(one_line(error)) from error
+            raise ActorLostError(why_gone(error)) from error
         except ray.exceptions.RayError as error:
             raise CallFailedError(one_line(error)) from error
         copy, size = detached(value)
@@ -132,6 +137,11 @@ def one_line(error: BaseException) -> str:
     """`Type: text` of an exception on one line; only the text where the exception is meant for users (ValueError)."""
     text = " ".join(str(error).split())
     return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def why_gone(error: BaseException) -> str:
+    """What Ray says of a process that is gone, without its ids and the advice that follows."""
+    return _ADVICE.sub("", _IDS.sub("", one_line(error)))
 
 
 class _Meter(pickle.Pickler):

@@ -89,7 +89,6 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     point = None
     if order.resume:
         point = keeper.resume_point(prompts, Harmonizer(config.gradient_names, config.harmonizer))
-    if point is not None:
         metrics.read()  # before anything is dropped: what was noted since must not be lost over a bad line
     drop_pools(order.run_dir)  # an earlier life's figures
     sampler = PromptSampler(prompts.train, config.prompts.groups_per_iteration, config.run.seed)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from random_policy import SEED, Size, random_policy
 
 from harmonizer.config import HarmonizerConfig
-from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Plan, Signals, Solution
+from harmonizer.harmonizer import AmortizedWeights, Harmonizer, Plan, Signals
 from learner import train_step
 from learner.cells import LocalBatch, Schedule, micro_batches
 from learner.config import LearnerConfig
@@ -36,21 +36,12 @@ class Fixed:
     """A harmonizer that solves, or takes even weights, as it is told."""
 
     def __init__(self, balance: Harmonizer, solves: bool) -> None:
-        self._balance = balance
+        self.solve = balance.solve
         self._solves = solves
 
     def plan(self, step: int, active_K: NDArray[np.bool_], signals: Signals | None = None) -> Plan:
         even_K = active_K / active_K.sum()
         return Plan(self._solves, None if self._solves else AmortizedWeights(even_K, even_K, active_K, 1.0))
-
-    def solve(
-        self,
-        step: int,
-        gramian_KK: NDArray[np.float64],
-        active_K: NDArray[np.bool_],
-        kl_cosines_K: NDArray[np.float64] | None = None,
-    ) -> Solution:
-        return self._balance.solve(step, gramian_KK, active_K, kl_cosines_K)
 
 
 class Bench:

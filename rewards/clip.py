@@ -19,7 +19,8 @@ from rewards.scorer_args import ClipArgs
 _TEXTS_PER_PASS = {"cpu": 2}
 _TEXTS_PER_GPU_PASS = 64
 """Texts always go through the tower in batches of one size, the last one filled up: a text's embedding then does not
-depend on its company, not even in the last bit, whatever else is in the batch. A GPU is as fast with 64 as with 2."""
+depend on its company, not even in the last bit, whatever else is in the batch. On a CPU a text costs the same in small
+passes, and few are filled up; a GPU needs large ones to be busy."""
 
 
 def cosines(image_ND: Tensor, text_ND: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
 16-channel 8x VAE, two CLIP text encoders and no T5. Weights are stored as fp16.
 """
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -152,7 +153,20 @@ def load_pipeline(folder: Path) -> StableDiffusion3Pipeline:
 def save_pipeline(pipeline: StableDiffusion3Pipeline, folder: Path) -> None:
     """Save as fp16; the caller's pipeline is left in fp16 too. The folder is replaced as a whole."""
     pipeline.to(dtype=torch.float16)
-    _replace(folder, lambda target: pipeline.save_pretrained(target, safe_serialization=True))
+
+    def write(target: Path) -> None:
+        pipeline.save_pretrained(target, safe_serialization=True)
+        for path in target.glob("*/config.json"):
+            _forget_origin(path)
+
+    _replace(folder, write)
+
+
+def _forget_origin(path: Path) -> None:
+    """Drop the folder that a part was loaded from, which diffusers writes into its configuration."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config.pop("_name_or_path", None) is not None:
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def save_clip(model: CLIPModel, folder: Path) -> None:

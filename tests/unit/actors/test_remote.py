@@ -11,7 +11,7 @@ import ray.exceptions
 
 from actors.local_ray import MAX_STORE_SHARE, new_identity, store_bytes
 from actors.process import INLINE_BYTES, actor_options
-from actors.remote import REF_BYTES, ActorLostError, CallFailedError, RayRemote, detached, one_line, size_of
+from actors.remote import REF_BYTES, ActorLostError, CallFailedError, RayRemote, detached, one_line, size_of, why_gone
 from learner.errors import UserError
 from tests.unit.actors.stand_ins import recipe
 
@@ -37,6 +37,20 @@ def test_errors_are_one_line_and_users_errors_their_text() -> None:
     assert one_line(UserError("no\n  such file")) == "no such file"
     assert one_line(KeyError("x")) == "KeyError: 'x'"
     assert one_line(RuntimeError()) == "RuntimeError"
+
+
+def test_a_lost_process_is_told_without_ids_and_advice() -> None:
+    """As Ray 2.60 words it."""
+    said = (
+        "The actor died unexpectedly before finishing this task.\n\tclass_name: ScorerActor\n\tactor_id: db3e610a\n\t"
+        "pid: 1285\n\tname: tiny/reward.ocr-0\n\tnamespace: marble\n\tip: 192.0.2.2\nThe actor is dead because its "
+        "worker process has died. Worker exit detail: End of file. Some common causes include: (1) the OOM killer."
+    )
+    assert why_gone(RuntimeError(said)) == (
+        "RuntimeError: The actor died unexpectedly before finishing this task. The actor is dead because its worker "
+        "process has died. Worker exit detail: End of file."
+    )
+    assert why_gone(RuntimeError("node is unreachable")) == "RuntimeError: node is unreachable"
 
 
 def test_row_28_the_driver_loads_neither_torch_nor_models() -> None:

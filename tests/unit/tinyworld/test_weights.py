@@ -1,13 +1,14 @@
 """The shipped weights: complete, small, fp16, loadable by the classes they are made for."""
 
 import json
+from pathlib import Path
 
 import pytest
 from safetensors import safe_open
 from transformers import CLIPModel
 
 from tinyworld.manifest import MANIFEST, MAX_BYTES, describe
-from tinyworld.pipeline import SCORERS, WEIGHTS, build_clip, build_pipeline, load_pipeline
+from tinyworld.pipeline import SCORERS, WEIGHTS, build_clip, build_pipeline, load_pipeline, save_pipeline
 
 MEBIBYTE = 1024 * 1024
 LIMITS = {
@@ -19,6 +20,21 @@ LIMITS = {
 
 def test_manifest_names_every_file_and_its_hash() -> None:
     assert json.loads(MANIFEST.read_text(encoding="utf-8")) == describe(WEIGHTS)
+
+
+def test_no_configuration_names_the_folder_it_was_made_in() -> None:
+    named = [path for path in WEIGHTS.rglob("*.json") if '"_name_or_path": "/' in path.read_text(encoding="utf-8")]
+    assert named == []
+
+
+def test_a_saved_pipeline_forgets_where_its_parts_came_from(tmp_path: Path) -> None:
+    pipeline = load_pipeline(WEIGHTS / "pipeline")
+    save_pipeline(pipeline, tmp_path / "pipeline")
+    for path in (tmp_path / "pipeline").glob("*/config.json"):
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        shipped = json.loads((WEIGHTS / "pipeline" / path.parent.name / "config.json").read_text(encoding="utf-8"))
+        assert "_name_or_path" not in saved
+        assert saved == shipped
 
 
 def test_weights_are_small() -> None:
