@@ -70,7 +70,7 @@ def evaluate(
     """
     began_s = team.remote.now_s()
     harvest = draw_and_score(team, draw, max_failed_share, check, progress)
-    names = tuple(team.pools)
+    names = tuple(team.pools_of(evaluation=True))
     return EvaluationResult(
         iteration=iterations_done,
         which=which,
@@ -98,10 +98,11 @@ def summarise(before: EvaluationResult, after: EvaluationResult) -> dict[str, Re
     """Each reward on the prompts scored both times, with the standard error of the paired difference."""
     if before.prompt_ids != after.prompt_ids:
         raise UserError("the two evaluations are of different prompts and cannot be paired")
-    return {name: _paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
+    return {name: paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
 
 
-def _paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
+def paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
+    """Means over the prompts scored both times, and the standard error of their paired difference."""
     both_N = np.isfinite(before_N) & np.isfinite(after_N)
     n = int(both_N.sum())
     if n == 0:
@@ -111,18 +112,25 @@ def _paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> Rewa
     return RewardSummary(float(old.mean()), float(new.mean()), se, n)
 
 
-def gain(before: EvaluationResult, now: EvaluationResult) -> float:
+def gain(before: EvaluationResult, now: EvaluationResult, names: Sequence[str] | None = None) -> float:
     """How much better than the base: the mean over rewards of the paired gain in units of the base's own spread.
 
     Rewards of unlike scale count alike, cells that are not scored count in neither term, and rewards without any
-    scored prompt not at all.
+    scored prompt not at all; NaN where that leaves none.
+
+    Args:
+        names: the rewards; None is all of them.
     """
     gains = []
     for name, summary in summarise(before, now).items():
-        if summary.n:
-            spread = float(np.nanstd(before.per_prompt[name]))
-            gains.append((summary.after - summary.before) / max(spread, 1e-12))
-    return float(np.mean(gains)) if gains else 0.0
+        if summary.n and (names is None or name in names):
+            gains.append((summary.after - summary.before) / spread(before, name))
+    return float(np.mean(gains)) if gains else float("nan")
+
+
+def spread(before: EvaluationResult, name: str) -> float:
+    """Standard deviation of one reward over the base's scored prompts; never 0."""
+    return max(float(np.nanstd(before.per_prompt[name])), 1e-12)
 
 
 # -- keeping ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON line per event of a run, in order, without gaps and without falling numbers.
 
-Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), and `resume`, which marks a restart. A resumed run
-first drops the lines of what it will do again. Numbers that are not known are null.
+Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), `reward_hacking` (an alarm), and `resume`, which
+marks a restart. A resumed run first drops the lines of what it will do again. Numbers that are not known are null.
 """
 
 import json
@@ -14,10 +14,12 @@ from typing import Any
 from actors.files import write_atomically
 from actors.results import EvaluationResult, IterationResult
 from actors.scaling import Resized
+from actors.watch import Alarm
 from learner import json_text
 from learner.errors import UserError
 from learner.types import StepRecord
 
+HACKING = "reward_hacking"
 COSINES = ("worst_cosine", "negative_fraction", "sum_worst_cosine", "sum_negative_fraction")
 """Of the applied direction, and of the plain sum of gradients (harmonizer.report.SolveReport)."""
 
@@ -69,6 +71,20 @@ class MetricsLog:
     def checkpoint(self, iterations_done: int, name: str, elapsed_s: float) -> None:
         """One line per checkpoint."""
         self._append({"event": "checkpoint", "done": iterations_done, "name": name, "elapsed_s": elapsed_s})
+
+    def hacking(self, alarm: Alarm, elapsed_s: float) -> None:
+        """One line per alarm; `fall` in the reward's own units, `rise` in standard deviations of the base's scores."""
+        self._append(
+            {
+                "event": HACKING,
+                "done": alarm.done,
+                "reward": alarm.reward,
+                "since": alarm.since,
+                "fall": vars(alarm.fall),
+                "rise": vars(alarm.rise),
+                "elapsed_s": elapsed_s,
+            }
+        )
 
     def resized(self, change: Resized, why: str, iterations_done: int, elapsed_s: float) -> None:
         """One line per change of a pool's size; `why` is request or autoscale."""

@@ -119,10 +119,15 @@ class RunSummary:
     """What summary.json holds."""
 
     rewards: Mapping[str, RewardSummary]
+    """Those that were trained on."""
     iterations: int
     seconds: float
     """Wall time of the run, over all its restarts."""
     seed: int
+    heldout_rewards: Mapping[str, RewardSummary] = field(default_factory=dict)
+    """Those that only judged."""
+    stopped_early: str = ""
+    """Why the run ended before its last iteration; empty where it did not."""
 
 
 @dataclass(frozen=True)

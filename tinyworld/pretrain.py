@@ -39,9 +39,9 @@ STEPS: Final = {
     "pickscore": 700,
     "hpsv2": 700,
     "transformer": 4000,
-    "heldout_clip": 1100,
-    "aesthetic": 900,
-    "strict_detector": 2500,
+    "heldout_clip": 2200,
+    "aesthetic": 1200,
+    "strict_detector": 1600,
 }
 """Optimizer steps; for the transformer chosen so that the base stays mediocre (see ``evaluate_base``)."""
 
