@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from actors.files import write_atomically
-from actors.results import EvaluationResult, IterationResult
+from actors.results import Alarm, EvaluationResult, IterationResult
 from actors.scaling import Resized
-from actors.watch import Alarm
 from learner import json_text
 from learner.errors import UserError
 from learner.types import StepRecord

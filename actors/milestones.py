@@ -7,11 +7,10 @@ from typing import Any
 from actors import evaluation
 from actors.metrics import HACKING
 from actors.remote import ActorLostError, CallFailedError
-from actors.results import EvaluationResult, Which
+from actors.results import Alarm, EvaluationResult, Which
 from actors.rollout import Slot
 from actors.run import Run
 from actors.stop import RunStopped
-from actors.watch import Alarm
 
 SAVE_PATIENCE_S = 60.0
 """For the last checkpoint, which takes a second or two; `ray job stop` kills 3 s after its SIGTERM anyway."""

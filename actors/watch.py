@@ -16,59 +16,17 @@ Letters: N prompts, K rewards.
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from actors.evaluation import gain, paired, spread
-from actors.results import EvaluationResult
+from actors.results import Alarm, Change, EvaluationResult
 from actors.run_config import RunConfig
 
 ALARM_SE = 3.0
 """As for the tables: from three standard errors on a change is called clear. A best of several evaluations is high by
 chance too, and each evaluation looks at every held-out reward, so two would cry wolf."""
 OVER_SE = 1.0
-
-
-@dataclass(frozen=True)
-class Change:
-    """A mean paired difference."""
-
-    mean: float
-    se: float
-    """NaN below two prompts."""
-    n: int
-    """Prompts."""
-
-    def beyond(self, errors: float) -> bool:
-        """Whether it is a rise of more than so many standard errors; not known is no."""
-        return self.mean > errors * self.se
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """A held-out reward that falls while the training rewards rise."""
-
-    reward: str
-    done: int
-    """Iterations done."""
-    since: int
-    """Iterations done when the reward stood highest; 0 is the base."""
-    fall: Change
-    """In the reward's own units; negative."""
-    rise: Change
-    """Of the training rewards in the mean, in standard deviations of the base's scores."""
-
-    @property
-    def text(self) -> str:
-        """For the user."""
-        since = f"its best after {self.since} iterations" if self.since else "the base"
-        return (
-            f"reward hacking? After {self.done} iterations {self.reward}, held out, is {-self.fall.mean:.4g} (s.e. "
-            f"{self.fall.se:.2g}, {self.fall.n} prompts) below {since}; meanwhile the training rewards rose by "
-            f"{self.rise.mean:.3g} (s.e. {self.rise.se:.2g}) standard deviations of the base's scores. Look at the "
-            "pictures; docs/heldout_rewards.md has the rule"
-        )
 
 
 class Watch:
@@ -119,7 +77,7 @@ class Watch:
         best = _best(name, before, self._seen)
         fall = difference(best, result, name)
         if name in self._alarmed:
-            if fall.mean > -OVER_SE * fall.se:
+            if fall.mean >= -OVER_SE * fall.se:
                 self._alarmed.remove(name)
             return None
         rise = mean_change(before, best, result, self._training)
@@ -150,17 +108,16 @@ def mean_change(base: EvaluationResult, old: EvaluationResult, new: EvaluationRe
 
     Its standard error takes a prompt as the unit, so that rewards of one prompt may be as alike as they are: with
     r_i = Σ_k (d_ki − d̄_k)/(s_k K n_k) over the rewards that prompt i has both times, it is √(n/(n−1) Σ_i r_i²). For one
-    reward that is the usual one.
+    reward that is the usual one. A reward with fewer than two such prompts has no error and is left out.
     """
-    differences_KN = np.stack([(new.per_prompt[k] - old.per_prompt[k]) / spread(base, k) for k in names])
-    known_KN = np.isfinite(differences_KN)
-    differences_KN = differences_KN[known_KN.any(axis=1)]
+    both = {name: new.per_prompt[name] - old.per_prompt[name] for name in names if base.n[name]}
+    scaled = [d_N / spread(base, name) for name, d_N in both.items() if np.isfinite(d_N).sum() > 1]
+    if not scaled:
+        return Change(float("nan"), float("nan"), 0)
+    differences_KN = np.stack(scaled)
     known_KN = np.isfinite(differences_KN)
     n = int(known_KN.any(axis=0).sum())
-    if n == 0:
-        return Change(float("nan"), float("nan"), 0)
     counts_K = known_KN.sum(axis=1, keepdims=True)
     means_K = np.where(known_KN, differences_KN, 0.0).sum(axis=1, keepdims=True) / counts_K
     residuals_N = (np.where(known_KN, differences_KN - means_K, 0.0) / (len(counts_K) * counts_K)).sum(axis=0)
-    se = float(np.sqrt(n / (n - 1) * (residuals_N**2).sum())) if n > 1 else float("nan")
-    return Change(float(means_K.mean()), se, n)
+    return Change(float(means_K.mean()), float(np.sqrt(n / (n - 1) * (residuals_N**2).sum())), n)

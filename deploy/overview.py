@@ -178,10 +178,11 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def _stopped_early(run_dir: RunDir, done: int) -> bool:
     """Whether the last end of a run was an early stop, and nothing was done since."""
-    if not run_dir.summary.is_file():
+    try:
+        summary = json_text.parse(run_dir.summary.read_bytes())
+        return bool(summary["stopped_early"]) and summary["iterations"] == done
+    except (OSError, ValueError, LookupError, TypeError):
         return False
-    summary = json_text.parse(run_dir.summary.read_bytes())
-    return bool(summary.get("stopped_early")) and int(summary["iterations"]) == done
 
 
 def _state(run_dir: RunDir, complete: bool) -> tuple[str, str]:
