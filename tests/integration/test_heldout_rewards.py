@@ -4,7 +4,6 @@ Without processes; the images are real ones of a random pipeline. Rows 5, 6, 8 a
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,47 +12,13 @@ import pytest
 from actors import watch
 from actors.results import IterationResult, RunSummary
 from learner.errors import UserError
-from rewards.contract import Metadata, RewardResult
-from rewards.results import from_scores
-from tests.integration.fake_scorers import Images
+from tests.integration.fake_scorers import Falling, Rising
 from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
 
-HERE = "tests.integration.test_heldout_rewards"
 JUDGES = {
     "green": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 1}},
     "signs_only": {"scorer": f"{SCORERS}:Contrast", "applies": ["signs"], "when": "quoted"},
 }
-
-
-class Falling:
-    """Gives every later evaluation less, whatever the images: each of its calls beyond the self-test counts."""
-
-    calls = 0
-
-    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
-        return from_scores([0.5] * len(prompts))
-
-    def score_for_evaluation(
-        self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
-    ) -> RewardResult:
-        """An evaluation of five prompts in batches of three is two calls."""
-        evaluation, Falling.calls = Falling.calls // 2, Falling.calls + 1
-        return from_scores([len(prompt) * 0.01 - evaluation for prompt in prompts])
-
-
-class Rising(Falling):
-    """The other way round, as a training reward: training scores follow the images."""
-
-    calls = 0
-
-    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
-        return from_scores((images_NHWC[..., 0].mean(axis=(1, 2)) / 255).tolist())
-
-    def score_for_evaluation(
-        self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
-    ) -> RewardResult:
-        evaluation, Rising.calls = Rising.calls // 2, Rising.calls + 1
-        return from_scores([len(prompt) * 0.01 + evaluation for prompt in prompts])
 
 
 def rigged(model: Path, folder: Path, **sections: Any) -> Any:
@@ -64,8 +29,8 @@ def rigged(model: Path, folder: Path, **sections: Any) -> Any:
         folder,
         **{
             "run": {"iterations": 8},
-            "rewards": {"up": {"scorer": f"{HERE}:Rising"}},
-            "heldout_rewards": {"down": {"scorer": f"{HERE}:Falling"}},
+            "rewards": {"up": {"scorer": f"{SCORERS}:Rising"}},
+            "heldout_rewards": {"down": {"scorer": f"{SCORERS}:Falling"}},
             "eval": {"every": 2},
             "checkpoint": {"every": 2, "keep_last": 9},
             **sections,
@@ -104,12 +69,13 @@ def test_they_score_every_evaluation_and_have_a_place_of_their_own(
 def test_training_neither_asks_them_nor_is_changed_by_them(
     judged: tuple[Path, RunSummary, Recorder], model: Path, tmp_path: Path
 ) -> None:
-    """Bit for bit the run without them: their scorer sees the images of evaluations and no others."""
+    """Bit for bit the run without them: their scorer sees no image of training."""
     seen = tmp_path / "seen"
     keeps = {"spy": {"scorer": f"{SCORERS}:Keeps", "args": {"file": str(seen)}}}
     config = small_config(model, tmp_path, run={"iterations": 3}, eval={"every": 1}, heldout_rewards=keeps)
     _, recorder, _ = run(config, tmp_path / "spied")
-    assert len(seen.read_text().splitlines()) == 1 + 4 * 5, "a self-test and four evaluations of five prompts"
+    assert len(seen.read_text().splitlines()) == 1, "the self-test's; evaluations ask for another figure"
+    assert recorder.evaluations[-1].n["spy"] == 5
     assert all(tuple(result.reward_means) == ("red", "dark", "contrast") for result in recorder.iterations)
     plain = small_config(model, tmp_path, run={"iterations": 3})
     run(plain, tmp_path / "plain")
