@@ -34,13 +34,14 @@ def _evaluation_is_due(run: Run, done: int) -> bool:
 
 def catch_up(run: Run, before: EvaluationResult) -> None:
     """A resumed run knows what its evaluations have said; one that was due when its last life ended is made now."""
-    told = {(event.get("done"), event.get("reward")) for event in run.metrics.read() if event["event"] == HACKING}
+    told = {(event.get("done"), event.get("reward")) for event in run.metrics.read() if event.get("event") == HACKING}
     for result in run.recalled:
         run.keeper.note(before, result)
         if _evaluation_is_due(run, result.iteration):
             tell(run, [a for a in run.watch.note(before, result) if (a.done, a.reward) not in told])
     if _evaluation_is_due(run, run.done) and run.done not in {result.iteration for result in run.recalled}:
         assess(run, before, evaluate(run, run.done, "ema"))
+        prune(run)
 
 
 def assess(run: Run, before: EvaluationResult, result: EvaluationResult) -> None:
