@@ -39,9 +39,9 @@ STEPS: Final = {
     "pickscore": 700,
     "hpsv2": 700,
     "transformer": 4000,
-    "heldout_clip": 2200,
-    "aesthetic": 1200,
-    "strict_detector": 1600,
+    "heldout_clip": 1500,
+    "aesthetic": 800,
+    "strict_detector": 1200,
 }
 """Optimizer steps; for the transformer chosen so that the base stays mediocre (see ``evaluate_base``)."""
 
