@@ -114,6 +114,33 @@ class RewardSummary:
     n: int
 
 
+def paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
+    """Means of [N] scores of the same prompts, NaN where there is none, with the standard error of their difference."""
+    both_N = np.isfinite(before_N) & np.isfinite(after_N)
+    n = int(both_N.sum())
+    if n == 0:
+        return RewardSummary(float("nan"), float("nan"), float("nan"), 0)
+    old, new = before_N[both_N], after_N[both_N]
+    se = float(np.std(new - old, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return RewardSummary(float(old.mean()), float(new.mean()), se, n)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What summary.json holds."""
+
+    rewards: Mapping[str, RewardSummary]
+    """Those that were trained on."""
+    iterations: int
+    seconds: float
+    """Wall time of the run, over all its restarts."""
+    seed: int
+    heldout_rewards: Mapping[str, RewardSummary] = field(default_factory=dict)
+    """Those that only judged."""
+    stopped_early: str = ""
+    """Why the run ended before its last iteration; empty where it did not."""
+
+
 @dataclass(frozen=True)
 class Change:
     """A mean paired difference."""
@@ -153,22 +180,6 @@ class Alarm:
             f"{self.rise.mean:.3g} (s.e. {self.rise.se:.2g}) standard deviations of the base's scores. Look at the "
             "pictures; docs/heldout_rewards.md has the rule"
         )
-
-
-@dataclass(frozen=True)
-class RunSummary:
-    """What summary.json holds."""
-
-    rewards: Mapping[str, RewardSummary]
-    """Those that were trained on."""
-    iterations: int
-    seconds: float
-    """Wall time of the run, over all its restarts."""
-    seed: int
-    heldout_rewards: Mapping[str, RewardSummary] = field(default_factory=dict)
-    """Those that only judged."""
-    stopped_early: str = ""
-    """Why the run ended before its last iteration; empty where it did not."""
 
 
 @dataclass(frozen=True)

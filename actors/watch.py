@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from actors.evaluation import gain, paired, spread
-from actors.results import Alarm, Change, EvaluationResult
+from actors.evaluation import gain, spread
+from actors.results import Alarm, Change, EvaluationResult, paired
 from actors.run_config import RunConfig
 
 ALARM_SE = 3.0
