@@ -99,6 +99,7 @@ def test_overrides_reach_their_place(recipe_file: Path) -> None:
 
 def test_an_overlay_changes_what_it_names(recipe_file: Path, tmp_path: Path) -> None:
     """In its turn among the other overrides; sections are merged, lists are not."""
+    Path("here").touch()
     overlay = tmp_path / "overlay.yaml"
     overlay.write_text(
         "heldout_rewards:\n  judge: {scorer: 'some.module:Judge', args: {path: ./here}}\n"

@@ -241,7 +241,7 @@ def test_held_out_rewards_have_a_section_of_the_summary_and_a_star(
     assert list(summary["rewards"]) == ["align", "geneval"]
     assert summary["stopped_early"] == "judge has not got better"
     assert "stopped early: judge has not got better" in ran.out
-    row = next(line for line in ran.out.splitlines() if line.startswith("judge *"))
+    row = next(line for line in ran.out.splitlines() if line.strip().startswith("judge *"))
     assert row.split() == ["judge", "*", "4", "0.5000", "0.2500", "-0.2500", "0.0500", "-5.0"]
     assert "* held out: judges only, never trained on" in ran.out
 
