@@ -87,13 +87,13 @@ class RunConfig(BaseModel):
 
     def _wrong_followers(self) -> Iterator[str]:
         """What is followed must be there."""
-        stop = self.eval.early_stop
-        for key, followed in (("eval.best_by", self.eval.best_by), ("eval.early_stop.by", stop.by if stop else None)):
-            if followed == HELDOUT_MEAN and not self.heldout_rewards:
+        stop, choices = self.eval.early_stop, [TRAINING_MEAN, HELDOUT_MEAN, *self.judge_names]
+        followed = {"eval.best_by": self.eval.best_by} | ({"eval.early_stop.by": stop.by} if stop else {})
+        for key, by in followed.items():
+            if by == HELDOUT_MEAN and not self.heldout_rewards:
                 yield f"{key} is {HELDOUT_MEAN}, but the recipe has none"
-            elif followed not in (None, TRAINING_MEAN, HELDOUT_MEAN, *self.judge_names):
-                choices = [TRAINING_MEAN, HELDOUT_MEAN, *self.judge_names]
-                yield f"{key} must be one of {', '.join(choices)}, got {followed}{nearest(followed, choices)}"
+            elif by not in choices:
+                yield f"{key} must be one of {', '.join(choices)}, got {by}{nearest(by, choices)}"
         for name in (TRAINING_MEAN, HELDOUT_MEAN):
             if name in self.judge_names:
                 yield f"no reward can be called {name}: in eval.best_by that means the mean over a section"
