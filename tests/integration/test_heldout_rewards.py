@@ -164,7 +164,7 @@ def test_row_5_a_resumed_run_stops_keeps_and_warns_as_if_nothing_had_happened(
     settings: dict[str, Any] = {
         "run": {"iterations": 9},
         "heldout_rewards": {"bright": {"scorer": f"{SCORERS}:Channel", "args": {"channel": 2}}},
-        "eval": {"every": 2, "early_stop": {"by": "bright", "patience": 2}, "best_by": "bright"},
+        "eval": {"every": 2, "early_stop": {"by": "bright", "patience": 3, "min_delta": 0.5}, "best_by": "bright"},
         "checkpoint": {"every": 2, "keep_last": 1, "keep_best": 1},
     }
     config = small_config(model, tmp_path, **settings)
