@@ -46,6 +46,7 @@ class SpotNet(nn.Module):
         self.body = nn.Sequential(*layers, *(_Block(before) for _ in range(3)))
         self.points = nn.Conv2d(before, len(SHAPES), 1)
         self.places = nn.Conv2d(before, 3, 1)
+        assert self.points.bias is not None
         nn.init.constant_(self.points.bias, -4.0)  # nearly every cell is empty
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -110,4 +110,5 @@ def _elected(image_HWC: NDArray[np.uint8], found: Detection) -> int:
 @lru_cache
 def _tones() -> NDArray[np.float32]:
     """[colours, steps, 3] RGB in 0..1 from muted to vivid."""
-    return np.array([[tone(color, step) for step in np.linspace(0, 1, 6)] for color in COLORS], np.float32) / 255
+    tones = [[tone(color, step) for step in np.linspace(0, 1, 6)] for color in COLORS]
+    return (np.array(tones) / 255).astype(np.float32)

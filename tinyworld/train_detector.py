@@ -48,7 +48,8 @@ class DetectorStage:
 
     def step(self, index: int, rng: np.random.Generator) -> float:
         pixels, sure, places = examples(rng, BATCH)
-        loss = spot_loss(*self.net(pixels), sure, places)
+        logits, found = self.net(pixels)
+        loss = spot_loss(logits, found, sure, places)
         self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
