@@ -216,7 +216,7 @@ def correlation_table(known: Mapping[str, Score], matrix_KK: NDArray[np.float64]
     """Markdown lines: held-out scorers down, all across."""
     names = list(known)
     lines = ["| within a prompt | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    rows = {name: [f"{x:+.2f}" for x in matrix_KK[names.index(name)]] for name in JUDGES}
+    rows = {name: ["-" if np.isnan(x) else f"{x:+.2f}" for x in matrix_KK[names.index(name)]] for name in JUDGES}
     return [*lines, *(f"| {name} | {' | '.join(row)} |" for name, row in rows.items())]
 
 

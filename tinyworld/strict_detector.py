@@ -20,8 +20,10 @@ from tinyworld.palette import COLORS, SHAPES, tone
 from tinyworld.scene import SIZE
 from tinyworld.spot_net import CELL, FOLDER, WEIGHTS_FILE, build_spot_net
 
-MIN_SURENESS: Final = 0.5
-"""What the network is less sure of is no object; what it is surer of counts under every tag of GenEval."""
+MIN_SURENESS: Final = 0.44
+"""What the network is less sure of is no object; what it is surer of counts under every tag of GenEval. A focal loss
+leaves a network modest: at this number 94% of clean pictures are read right and a quarter of spoilt ones (0.7), at 0.5
+81% and 16%, at 0.35 99% and 36%, on 500 pictures each of `judge_report.pictures(1, 500, ...)`."""
 SURE: Final = 0.9
 """GenEval's own threshold where objects are counted; ours takes its place, so confidences start just above it."""
 REACH: Final = 0.8
