@@ -59,7 +59,7 @@ class StrictDetector:
             height, width = part.shape[1:3]
             pixels = torch.from_numpy(np.ascontiguousarray(part)).permute(0, 3, 1, 2).float() / 255
             if (height, width) != (SIZE, SIZE):
-                pixels = functional.interpolate(pixels, (SIZE, SIZE), mode="bilinear", antialias=True)
+                pixels = functional.interpolate(pixels, (SIZE, SIZE), mode="area")
             logits, places = self._net(pixels)
             sureness, places = torch.sigmoid(logits).numpy(), places.numpy()
             scale = np.array([width, height, width, height]) / SIZE

@@ -431,9 +431,10 @@ def test_every_path_field_is_a_field() -> None:
     data = strict_yaml.load(RECIPES / "tiny.yaml")
     data["rewards"] |= {"imagereward": {"scorer": "imagereward"}, "aesthetic": {"scorer": "aesthetic"}}
     data["rewards"]["photos"] = {"scorer": "geneval", "args": PHOTOS}
+    data["heldout_rewards"] = data["rewards"]
     reward_with = {"tokenizer": "imagereward", "head": "aesthetic", "detector_args": "photos", "colors_args": "photos"}
     for field in PATH_FIELDS:
         reward = next((name for part, name in reward_with.items() if part in field.pattern), "pickscore")
-        names = {"prompts": "ocr", "rewards": reward, "actors": "ocr"}
+        names = {"prompts": "ocr", "rewards": reward, "heldout_rewards": reward, "actors": "ocr"}
         path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
         assert schema.annotations_at(Config, path, data), path

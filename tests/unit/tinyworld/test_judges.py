@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from rewards.config import RewardConfig
+from rewards.detection import ColorClassifier, Detection, Detector
 from rewards.registry import build_scorer
 from tinyworld import loop, pretrain, train_clip, train_detector, train_judges
 from tinyworld.aesthetics import HIGHEST, LOWEST, rating
-from tinyworld.judge_report import Pictures, bend, read_right, within_groups
+from tinyworld.judge_report import Pictures, bend, pictures, read_right, within_groups
 from tinyworld.judges import HEAD_FILE, HELDOUT, build_aesthetic_clip, build_heldout_clip
 from tinyworld.palette import SHAPES
 from tinyworld.pipeline import build_clip
@@ -177,9 +178,7 @@ def test_the_tone_with_most_votes_is_the_colour() -> None:
     assert right / total > 0.97
 
 
-def _detected(item: Item) -> Any:
-    from rewards.detection import Detection
-
+def _detected(item: Item) -> Detection:
     x, y, r = item.x, item.y, item.radius
     return Detection(item.shape, 1.0, (x - r, y - r, x + r, y + r))
 
@@ -207,6 +206,23 @@ def test_pictures_are_read_right_only_with_all_their_objects() -> None:
 
     images = np.stack([render(TWO)] * 2)
     assert read_right(Knows(), NearestTone(), Pictures([TWO, TWO], images, np.zeros(2))) == 0.5
+
+
+@pytest.mark.parametrize(("bent", "low", "high"), [(0.0, 0.88, 1.0), (0.9, 0.0, 0.3)])
+def test_the_shipped_detector_reads_clean_pictures_and_few_spoilt_ones(bent: float, low: float, high: float) -> None:
+    found = pictures(5, 150, bent, geneval=True)
+    assert low <= read_right(StrictDetector(), NearestTone(), found) <= high
+
+
+def test_it_keeps_the_protocols() -> None:
+    assert isinstance(StrictDetector(), Detector)
+    assert isinstance(NearestTone(), ColorClassifier)
+    assert StrictDetector().classes == SHAPES
+    larger = np.stack([render(TWO)] * 2).repeat(2, axis=1).repeat(2, axis=2)
+    small, large = (StrictDetector()(images)[0] for images in (np.stack([render(TWO)]), larger))
+    assert [item.class_name for item in large] == [item.class_name for item in small] == ["square", "ring"]
+    for one, other in zip(small, large, strict=True):
+        np.testing.assert_allclose(2 * np.array(one.box_xyxy), other.box_xyxy, atol=4.0)
 
 
 def test_no_damage_bends_nothing() -> None:
