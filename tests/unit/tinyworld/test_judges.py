@@ -214,15 +214,16 @@ def test_the_shipped_detector_reads_clean_pictures_and_few_spoilt_ones(bent: flo
     assert low <= read_right(StrictDetector(), NearestTone(), found) <= high
 
 
-def test_it_keeps_the_protocols() -> None:
+def test_it_keeps_the_protocols_at_any_size() -> None:
     assert isinstance(StrictDetector(), Detector)
     assert isinstance(NearestTone(), ColorClassifier)
     assert StrictDetector().classes == SHAPES
-    larger = np.stack([render(TWO)] * 2).repeat(2, axis=1).repeat(2, axis=2)
-    small, large = (StrictDetector()(images)[0] for images in (np.stack([render(TWO)]), larger))
+    picture = np.stack([render(TWO)])
+    sizes = (picture, picture.repeat(2, axis=1).repeat(2, axis=2))
+    small, large = (StrictDetector(min_sureness=0.3)(images)[0] for images in sizes)
     assert [item.class_name for item in large] == [item.class_name for item in small] == ["square", "ring"]
     for one, other in zip(small, large, strict=True):
-        np.testing.assert_allclose(2 * np.array(one.box_xyxy), other.box_xyxy, atol=4.0)
+        np.testing.assert_allclose(2 * np.array(one.box_xyxy), other.box_xyxy)
 
 
 def test_no_damage_bends_nothing() -> None:
