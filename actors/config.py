@@ -231,8 +231,23 @@ class ControllerConfig(_Strict):
     """Fixed lag of the rollout policy in iterations; 0 is strict."""
 
 
+TRAINING_MEAN, HELDOUT_MEAN = "rewards", "heldout_rewards"
+"""In place of a reward's name: the mean over all rewards of that section, in units of each one's spread on the base."""
+
+
+class EarlyStopConfig(_Strict):
+    """The run ends when evaluations have ceased to get better; docs/heldout_rewards.md has the rule."""
+
+    by: str = HELDOUT_MEAN
+    """A reward, or one of the two means."""
+    patience: int = Field(3, ge=1)
+    """Evaluations in a row that are no better than the best before them."""
+    min_delta: float = Field(0.0, ge=0)
+    """By how much one must be better, in standard deviations of the base's scores over prompts."""
+
+
 class EvalConfig(_Strict):
-    """Held-out evaluation."""
+    """Evaluation on held-out prompts."""
 
     every: int = Field(10, ge=0)
     """Iterations between evaluations; 0: only before and after."""
@@ -241,6 +256,9 @@ class EvalConfig(_Strict):
     seed: int = Field(1000, ge=0)
     batch_size: int = Field(32, ge=1)
     """Images per rollout task; fixed, so that images do not depend on who draws them."""
+    best_by: str = TRAINING_MEAN
+    """What makes a checkpoint the best: a training or held-out reward, `rewards` or `heldout_rewards`."""
+    early_stop: EarlyStopConfig | None = None
 
 
 class CheckpointConfig(_Strict):
@@ -250,7 +268,7 @@ class CheckpointConfig(_Strict):
     """Iterations between checkpoints; the last iteration always writes one."""
     keep_last: int = Field(2, ge=1)
     keep_best: int = Field(1, ge=0)
-    """By evaluation; needs eval.every > 0."""
+    """By eval.best_by; needs eval.every > 0."""
 
 
 class RunSettings(_Strict):

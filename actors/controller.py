@@ -111,12 +111,21 @@ class Controller:
 
     def _to_the_end(self, run: Run) -> RunSummary:
         before = milestones.evaluate(run, 0, "before")
-        for index in range(run.done, self.config.run.iterations):
-            self._iteration(index)
+        milestones.catch_up(run, before)
+        while run.done < self.config.run.iterations and not run.watch.verdict:
+            self._iteration(run.done)
             milestones.after_iteration(run, before)
         milestones.note_vitals(run)
         after = milestones.evaluate(run, run.done, "ema")
-        return RunSummary(summarise(before, after), run.done, run.elapsed_s, self.config.run.seed)
+        milestones.tell(run, run.watch.note(before, after))
+        return self._summary(before, after)
+
+    def _summary(self, before: EvaluationResult, after: EvaluationResult) -> RunSummary:
+        run, names = self._run, self.config.reward_names
+        found = summarise(before, after)
+        trained, heldout = ({k: v for k, v in found.items() if (k in names) == is_in} for is_in in (True, False))
+        early = run.watch.verdict if run.done < self.config.run.iterations else ""
+        return RunSummary(trained, run.done, run.elapsed_s, self.config.run.seed, heldout, early)
 
     # -- the path of a batch -------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ print(json.dumps([list(sys.version_info[:2]), ray]))
 def environment_problems(config: RunConfig) -> list[str]:
     """One line for each pool whose py_executable cannot run our actors."""
     problems = []
-    for name in config.reward_names:
+    for name in config.judge_names:
         python = config.pool(name).runtime_env.py_executable
         wrong = _what_is_wrong(python) if python else ""
         if wrong:

@@ -14,7 +14,7 @@ from actors.config import EvalConfig
 from actors.files import write_atomically
 from actors.harvest import Draw, Harvest, draw_and_score
 from actors.prompts import Prompt
-from actors.results import EvalSample, EvaluationResult, RewardSummary, Which
+from actors.results import EvalSample, EvaluationResult, RewardSummary, Which, paired
 from actors.rollout import Slot
 from actors.tasks import make_tasks
 from actors.team import Team
@@ -70,7 +70,7 @@ def evaluate(
     """
     began_s = team.remote.now_s()
     harvest = draw_and_score(team, draw, max_failed_share, check, progress)
-    names = tuple(team.pools)
+    names = tuple(team.pools_of(evaluation=True))
     return EvaluationResult(
         iteration=iterations_done,
         which=which,
@@ -98,31 +98,28 @@ def summarise(before: EvaluationResult, after: EvaluationResult) -> dict[str, Re
     """Each reward on the prompts scored both times, with the standard error of the paired difference."""
     if before.prompt_ids != after.prompt_ids:
         raise UserError("the two evaluations are of different prompts and cannot be paired")
-    return {name: _paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
+    return {name: paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
 
 
-def _paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
-    both_N = np.isfinite(before_N) & np.isfinite(after_N)
-    n = int(both_N.sum())
-    if n == 0:
-        return RewardSummary(float("nan"), float("nan"), float("nan"), 0)
-    old, new = before_N[both_N], after_N[both_N]
-    se = float(np.std(new - old, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return RewardSummary(float(old.mean()), float(new.mean()), se, n)
-
-
-def gain(before: EvaluationResult, now: EvaluationResult) -> float:
+def gain(before: EvaluationResult, now: EvaluationResult, names: Sequence[str] | None = None) -> float:
     """How much better than the base: the mean over rewards of the paired gain in units of the base's own spread.
 
     Rewards of unlike scale count alike, cells that are not scored count in neither term, and rewards without any
-    scored prompt not at all.
+    scored prompt not at all; NaN where that leaves none.
+
+    Args:
+        names: the rewards; None is all of them.
     """
     gains = []
     for name, summary in summarise(before, now).items():
-        if summary.n:
-            spread = float(np.nanstd(before.per_prompt[name]))
-            gains.append((summary.after - summary.before) / max(spread, 1e-12))
-    return float(np.mean(gains)) if gains else 0.0
+        if summary.n and (names is None or name in names):
+            gains.append((summary.after - summary.before) / spread(before, name))
+    return float(np.mean(gains)) if gains else float("nan")
+
+
+def spread(before: EvaluationResult, name: str) -> float:
+    """Standard deviation of one reward over the base's scored prompts; never 0."""
+    return max(float(np.nanstd(before.per_prompt[name])), 1e-12)
 
 
 # -- keeping ----------------------------------------------------------------------------------------------------------

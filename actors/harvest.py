@@ -44,6 +44,7 @@ class Draw:
     """Adapter that draws; None is the base model."""
     sampling: SamplingConfig
     evaluation: bool
+    """Ask for the reported figures, and of the held-out rewards too."""
     keep: frozenset[int] = frozenset()
     """Samples whose images come back."""
     rewards: frozenset[str] | None = None
@@ -173,8 +174,9 @@ def draw_and_score(
         UserError: a task could not be drawn by any actor, or too much of one reward failed.
         RuntimeError: drawing raised what is no user's error.
     """
-    growing = _Field.fresh(draw, team.pools, max_failed_share, team.max_unscored)
-    order = {id(pool.crew): k for k, pool in enumerate(team.pools.values())}
+    pools = team.pools_of(draw.evaluation)
+    growing = _Field.fresh(draw, pools, max_failed_share, team.max_unscored)
+    order = {id(pool.crew): k for k, pool in enumerate(pools.values())}
     began_s = team.remote.now_s()
     drawn_s = began_s
 
@@ -185,7 +187,7 @@ def draw_and_score(
             drawn_s = team.remote.now_s()
         else:
             k = order[id(party)]
-            cells = tuple(team.pools.values())[k].accept(outcome)
+            cells = tuple(pools.values())[k].accept(outcome)
             if cells is not None:
                 growing.put(k, cells)
         _submit(team.rollouts, growing)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,15 @@ class ResumePoint:
 class Keeper:
     """Checkpoint folders of one run."""
 
-    def __init__(self, config: CheckpointConfig, run_dir: Path) -> None:
+    def __init__(self, config: CheckpointConfig, run_dir: Path, followed: Sequence[str] | None = None) -> None:
+        """
+        Args:
+            followed: rewards over which the best is the one with the greatest mean gain; None is all of them.
+        """
         self.root = run_dir / "checkpoints"
         self.last_saved = -1
         """Iterations done at the last checkpoint; -1 before the first."""
-        self._config, self._run_dir = config, run_dir
+        self._config, self._run_dir, self._followed = config, run_dir, followed
         self._gains: dict[int, float] = {}
 
     def is_due(self, iterations_done: int, num_iterations: int) -> bool:
@@ -40,9 +45,13 @@ class Keeper:
         return iterations_done % self._config.every == 0 or iterations_done == num_iterations
 
     def note(self, before: EvaluationResult, result: EvaluationResult) -> bool:
-        """Takes an evaluation into account; returns whether its policy is among those to keep."""
-        if result.which != "before":
-            self._gains[result.iteration] = gain(before, result)
+        """Takes an evaluation into account; returns whether its policy is among those to keep.
+
+        One in which no followed reward has a scored cell is never the best.
+        """
+        figure = gain(before, result, self._followed)
+        if result.which != "before" and math.isfinite(figure):
+            self._gains[result.iteration] = figure
         return result.iteration in self._best()
 
     def best_paths(self) -> list[Path]:
@@ -97,12 +106,12 @@ class Keeper:
             if done > iterations_done:
                 evaluation_path(self._run_dir, done).unlink()
 
-    def recall(self, reward_names: Sequence[str], warn: Callable[[str], None]) -> None:
-        """Takes the evaluations of the run's earlier lives into account.
+    def recall(self, reward_names: Sequence[str], warn: Callable[[str], None]) -> list[EvaluationResult]:
+        """The evaluations of the run's earlier lives, the base's left out, in their order.
 
         One that cannot be read gets another name; what is still needed of it is drawn and scored again.
         """
-        results: dict[int, EvaluationResult] = {}
+        results: list[EvaluationResult] = []
         for done in evaluated(self._run_dir):
             try:
                 result = read_evaluation(self._run_dir, done, reward_names)
@@ -111,11 +120,9 @@ class Keeper:
                 aside = path.rename(path.with_name(f"{path.name}.unreadable"))
                 warn(f"{error}; it is now {aside.name}")
                 continue
-            if result is not None:
-                results[done] = result
-        if 0 in results:
-            for result in results.values():
-                self.note(results[0], result)
+            if result is not None and done:
+                results.append(result)
+        return results
 
 
 def _state_problem(state: Mapping[str, Any], harmonizer: Harmonizer) -> str:

@@ -1,7 +1,8 @@
 """metrics.jsonl: one JSON line per event of a run, in order, without gaps and without falling numbers.
 
-Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), `vitals` (after the last iteration), and `resume`,
-which marks a restart. A resumed run first drops the lines of what it will do again. What is not known is null.
+Events: `iteration`, `evaluation`, `checkpoint`, `resized` (a pool), `reward_hacking` (an alarm), `vitals` (after the
+last iteration), and `resume`, which marks a restart. A resumed run first drops the lines of what it will do again. What
+is not known is null.
 """
 
 import json
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from actors.files import write_atomically
-from actors.results import ActorVitals, EvaluationResult, IterationResult
+from actors.results import ActorVitals, Alarm, EvaluationResult, IterationResult
 from actors.scaling import Resized
 from learner import json_text
 from learner.errors import UserError
 from learner.types import StepRecord
 
+HACKING = "reward_hacking"
 COSINES = ("worst_cosine", "negative_fraction", "sum_worst_cosine", "sum_negative_fraction")
 """Of the applied direction, and of the plain sum of gradients (harmonizer.report.SolveReport)."""
 
@@ -74,6 +76,20 @@ class MetricsLog:
         """What every actor says of itself once training is over, peak memory above all; of this life of the run."""
         said = [vars(vitals) for vitals in actors]
         self._append({"event": "vitals", "done": iterations_done, "actors": said, "elapsed_s": elapsed_s})
+
+    def hacking(self, alarm: Alarm, elapsed_s: float) -> None:
+        """One line per alarm; `fall` in the reward's own units, `rise` in standard deviations of the base's scores."""
+        self._append(
+            {
+                "event": HACKING,
+                "done": alarm.done,
+                "reward": alarm.reward,
+                "since": alarm.since,
+                "fall": vars(alarm.fall),
+                "rise": vars(alarm.rise),
+                "elapsed_s": elapsed_s,
+            }
+        )
 
     def resized(self, change: Resized, why: str, iterations_done: int, elapsed_s: float) -> None:
         """One line per change of a pool's size; `why` is request or autoscale."""

@@ -1,11 +1,13 @@
 """What a run does between iterations: checkpoints, evaluations, and the last checkpoint when it is asked to stop."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from actors import evaluation
+from actors.metrics import HACKING
 from actors.remote import ActorLostError, CallFailedError
-from actors.results import EvaluationResult, Which
+from actors.results import Alarm, EvaluationResult, Which
 from actors.rollout import Slot
 from actors.run import Run
 from actors.stop import RunStopped
@@ -20,12 +22,43 @@ def after_iteration(run: Run, before: EvaluationResult) -> None:
     config, done = run.order.config, run.done
     if run.keeper.is_due(done, config.run.iterations):
         checkpoint(run)
-    if (config.eval.every and done % config.eval.every == 0) or done in ends(config.learner.stages):
-        kept = run.keeper.note(before, evaluate(run, done, "ema"))
-        if kept and run.keeper.last_saved != done:
-            checkpoint(run)
+    if _evaluation_is_due(run, done):
+        assess(run, before, evaluate(run, done, "ema"))
     if run.keeper.last_saved == done:
         prune(run)
+
+
+def _evaluation_is_due(run: Run, done: int) -> bool:
+    config = run.order.config
+    regular = config.eval.every > 0 and done > 0 and done % config.eval.every == 0
+    return regular or done in ends(config.learner.stages)
+
+
+def catch_up(run: Run, before: EvaluationResult) -> None:
+    """A resumed run knows what its evaluations have said; one that was due when its last life ended is made now."""
+    told = {(event.get("done"), event.get("reward")) for event in run.metrics.read() if event.get("event") == HACKING}
+    for result in run.recalled:
+        run.keeper.note(before, result)
+        if _evaluation_is_due(run, result.iteration):
+            tell(run, [a for a in run.watch.note(before, result) if (a.done, a.reward) not in told])
+    if _evaluation_is_due(run, run.done) and run.done not in {result.iteration for result in run.recalled}:
+        assess(run, before, evaluate(run, run.done, "ema"))
+        prune(run)
+
+
+def assess(run: Run, before: EvaluationResult, result: EvaluationResult) -> None:
+    """Best checkpoint, early stop, alarms: what an evaluation leads to."""
+    kept = run.keeper.note(before, result)
+    tell(run, run.watch.note(before, result))
+    if (kept or run.watch.verdict) and run.keeper.last_saved != run.done:
+        checkpoint(run)
+
+
+def tell(run: Run, alarms: Sequence[Alarm]) -> None:
+    """Each alarm once: to the user, and into metrics.jsonl."""
+    for alarm in alarms:
+        run.metrics.hacking(alarm, run.elapsed_s)
+        run.order.listener.on_warning(alarm.text)
 
 
 def checkpoint(run: Run) -> None:
@@ -55,7 +88,7 @@ def prune(run: Run) -> None:
 def evaluate(run: Run, iterations_done: int, which: Which) -> EvaluationResult:
     """The held-out scores at this point: read back where they are known, else drawn and scored."""
     order = run.order
-    known = evaluation.read_evaluation(order.run_dir, iterations_done, order.config.reward_names)
+    known = evaluation.read_evaluation(order.run_dir, iterations_done, order.config.judge_names)
     if known is not None:
         return known
     config, stage = order.config, "evaluation"

@@ -122,10 +122,10 @@ def model_problems(base: str) -> list[str]:
 def scorer_problems(config: RunConfig) -> list[str]:
     """What a look at the folders of the scorers' checkpoints shows; a checkpoint of the hub is not here to be seen."""
     problems = []
-    for name, reward in config.rewards.items():
+    for section, _, reward in config.judges():
         for at, _, args in reward.parts():
             folder = Path(str(args.get("checkpoint", ""))).expanduser()
-            key = f"rewards.{name}.args.{at}.checkpoint" if at else f"rewards.{name}.args.checkpoint"
+            key = f"{section}.args.{at}.checkpoint" if at else f"{section}.args.checkpoint"
             if "checkpoint" in args and folder.is_dir():
                 problems += [f"{key}: {folder}: {wrong}" for wrong in _checkpoint_problems(reward.scorer, folder, args)]
     return problems
@@ -147,7 +147,7 @@ def asked_by_role(config: RunConfig) -> tuple[Asked, ...]:
     actors = config.actors
     roles: list[tuple[str, RoleConfig]] = [
         ("rollout", actors.rollout),
-        *((f"reward.{name}", config.pool(name)) for name in config.reward_names),
+        *((f"reward.{name}", config.pool(name)) for name in config.judge_names),
         ("harmonizer", actors.harmonizer),
         ("learner", actors.learner),
     ]

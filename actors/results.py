@@ -114,15 +114,72 @@ class RewardSummary:
     n: int
 
 
+def paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
+    """Means of [N] scores of the same prompts, NaN where there is none, with the standard error of their difference."""
+    both_N = np.isfinite(before_N) & np.isfinite(after_N)
+    n = int(both_N.sum())
+    if n == 0:
+        return RewardSummary(float("nan"), float("nan"), float("nan"), 0)
+    old, new = before_N[both_N], after_N[both_N]
+    se = float(np.std(new - old, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return RewardSummary(float(old.mean()), float(new.mean()), se, n)
+
+
 @dataclass(frozen=True)
 class RunSummary:
     """What summary.json holds."""
 
     rewards: Mapping[str, RewardSummary]
+    """Those that were trained on."""
     iterations: int
     seconds: float
     """Wall time of the run, over all its restarts."""
     seed: int
+    heldout_rewards: Mapping[str, RewardSummary] = field(default_factory=dict)
+    """Those that only judged."""
+    stopped_early: str = ""
+    """Why the run ended before its last iteration; empty where it did not."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A mean paired difference."""
+
+    mean: float
+    se: float
+    """NaN below two prompts."""
+    n: int
+    """Prompts."""
+
+    def beyond(self, errors: float) -> bool:
+        """Whether it is a rise of more than so many standard errors; not known is no."""
+        return self.mean > errors * self.se
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A held-out reward that falls while the training rewards rise."""
+
+    reward: str
+    done: int
+    """Iterations done."""
+    since: int
+    """Iterations done when the reward stood highest; 0 is the base."""
+    fall: Change
+    """In the reward's own units; negative."""
+    rise: Change
+    """Of the training rewards in the mean, in standard deviations of the base's scores."""
+
+    @property
+    def text(self) -> str:
+        """For the user."""
+        since = f"its best after {self.since} iterations" if self.since else "the base"
+        return (
+            f"reward hacking? After {self.done} iterations {self.reward}, held out, is {-self.fall.mean:.4g} (s.e. "
+            f"{self.fall.se:.2g}, {self.fall.n} prompts) below {since}; meanwhile the training rewards rose by "
+            f"{self.rise.mean:.3g} (s.e. {self.rise.se:.2g}) standard deviations of the base's scores. Look at the "
+            "pictures; docs/heldout_rewards.md has the rule"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from actors.pool_stats import drop_pools
 from actors.preflight import PromptSets
 from actors.prompts import PromptSampler
 from actors.remote import Remote
-from actors.results import Listener
+from actors.results import EvaluationResult, Listener
 from actors.run_config import RunConfig
 from actors.scaling import Requests, Resized
 from actors.stop import StopRequest
 from actors.team import Spawn, Team
+from actors.watch import Watch
 from actors.weight_sync import WeightSync
 from harmonizer.harmonizer import Harmonizer
 from learner.errors import UserError
@@ -51,6 +52,7 @@ class Run:
     keeper: Keeper
     ledger: Ledger
     metrics: MetricsLog
+    watch: Watch
     stop: StopRequest
     done: int = 0
     """Iterations done."""
@@ -58,6 +60,8 @@ class Run:
     """As of `done`: during a training step the actor itself may be ahead of it."""
     ema_alpha: dict[str, float] = field(default_factory=dict)
     """By reward; 0 where never solved."""
+    recalled: list[EvaluationResult] = field(default_factory=list)
+    """Evaluations of earlier lives of this run, the base's left out."""
     elapsed_before_s: float = 0.0
     """Of earlier lives of this run."""
     began_s: float = field(default_factory=time.monotonic)
@@ -84,7 +88,7 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     prompts = preflight.check_files(config)
     for warning in prompts.warnings:
         order.listener.on_warning(warning.text)
-    keeper = Keeper(config.checkpoint, order.run_dir)
+    keeper = Keeper(config.checkpoint, order.run_dir, config.followed(config.eval.best_by))
     ledger, metrics = Ledger(order.run_dir, config.reward_names, config.gradient_names), MetricsLog(order.run_dir)
     point = None
     if order.resume:
@@ -101,13 +105,13 @@ def bring_up(order: Order, remote: Remote, spawn: Spawn, with_ray: bool, stop: S
     team = Team(config, remote, spawn, order.listener.on_warning)
     until.callback(team.close)
     sync = _start(order, team, point, stop)
-    run = Run(order, team, prompts, sampler, sync, keeper, ledger, metrics, stop, began_s=began_s)
+    run = Run(order, team, prompts, sampler, sync, keeper, ledger, metrics, Watch(config), stop, began_s=began_s)
     _control_pools(run, requests, until)
     run.harmonizer_state = team.harmonizer_state(stop.check)
     run.ema_alpha = _ema_alpha(config, point)
     if point is not None:
         _go_on_from(run, point)
-    baseline = evaluation.read_evaluation(order.run_dir, 0, config.reward_names) if point else None
+    baseline = evaluation.read_evaluation(order.run_dir, 0, config.judge_names) if point else None
     order.listener.on_start(config, baseline)
     return run
 
@@ -160,4 +164,4 @@ def _go_on_from(run: Run, point: ResumePoint) -> None:
     run.elapsed_before_s = run.metrics.resume(run.done)
     run.ledger.truncate_after(run.done)
     run.keeper.drop_later_evaluations(run.done)
-    run.keeper.recall(run.order.config.reward_names, run.order.listener.on_warning)
+    run.recalled = run.keeper.recall(run.order.config.judge_names, run.order.listener.on_warning)

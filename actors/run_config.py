@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from actors.config import (
+    HELDOUT_MEAN,
+    TRAINING_MEAN,
     ActorsConfig,
     CheckpointConfig,
     ControllerConfig,
@@ -19,6 +21,7 @@ from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
 from learner.stages import measures, stage_of
 from rewards.config import RewardConfig
+from rewards.dotted import nearest
 
 PARTS_ONLY = "parts_only"
 """Key of pydantic's validation context: when true, only the sections are checked, each by itself."""
@@ -40,6 +43,8 @@ class RunConfig(BaseModel):
     prompts: PromptsConfig
     rewards: dict[Name, RewardConfig]
     """By name, in the order of K."""
+    heldout_rewards: dict[Name, RewardConfig] = Field(default_factory=dict)
+    """By name: they score evaluations and nothing else. No rollout is scored by them, and no gradient sees them."""
     harmonizer: HarmonizerConfig = HarmonizerConfig()
     learner: LearnerConfig = LearnerConfig()
     controller: ControllerConfig = ControllerConfig()
@@ -62,21 +67,40 @@ class RunConfig(BaseModel):
             *self._wrong_arithmetic(),
             *self._wrong_harmonizer(),
             *self._wrong_stages(),
+            *self._wrong_followers(),
         ]
 
     def _rewards_without_source(self) -> Iterator[str]:
         if not self.rewards:
             yield "rewards is empty: name at least one"
-        for name, reward in self.rewards.items():
+        for key, _, reward in self.judges():
             unknown = [s for s in reward.applies or () if s not in self.prompts.sources]
             if unknown or reward.applies == ():
                 yield (
-                    f"rewards.{name}.applies names {unknown or 'no source'}; "
+                    f"{key}.applies names {unknown or 'no source'}; "
                     f"prompt sources are {', '.join(self.prompts.sources)}"
                 )
-        strangers = [name for name in self.actors.pools if name not in self.rewards]
+        strangers = [name for name in self.actors.pools if name not in self.judge_names]
         if strangers:
-            yield f"actors.pools names {', '.join(strangers)}; rewards are {', '.join(self.rewards)}"
+            yield f"actors.pools names {', '.join(strangers)}; rewards are {', '.join(self.judge_names)}"
+        for name in self.heldout_rewards:
+            if name in self.rewards:
+                yield f"heldout_rewards.{name} is a training reward too; a held-out one wants a name of its own"
+
+    def _wrong_followers(self) -> Iterator[str]:
+        """What is followed must be there."""
+        stop, choices = self.eval.early_stop, [TRAINING_MEAN, HELDOUT_MEAN, *self.judge_names]
+        followed = {"eval.best_by": self.eval.best_by} | ({"eval.early_stop.by": stop.by} if stop else {})
+        for key, by in followed.items():
+            if by == HELDOUT_MEAN and not self.heldout_rewards:
+                yield f"{key} is {HELDOUT_MEAN}, but the recipe has none"
+            elif by not in choices:
+                yield f"{key} must be one of {', '.join(choices)}, got {by}{nearest(by, choices)}"
+        for name in (TRAINING_MEAN, HELDOUT_MEAN):
+            if name in self.judge_names:
+                yield f"no reward can be called {name}: in eval.best_by that means the mean over a section"
+        if stop and not self.eval.every:
+            yield "eval.early_stop needs eval.every > 0"
 
     def _wrong_arithmetic(self) -> Iterator[str]:
         samples, ranks = self.num_samples, self.actors.learner.replicas
@@ -117,11 +141,11 @@ class RunConfig(BaseModel):
             yield f"learner.stages take {listed} = {total} iterations, but run.iterations is {self.run.iterations}"
 
     def _scorers_away_from_their_pools(self) -> Iterator[str]:
-        for name, reward in self.rewards.items():
+        for section, name, reward in self.judges():
             num_gpus = self.pool(name).num_gpus
             for at, model, args in reward.parts():
                 device = args.get("device") if "device" in model.model_fields else None
-                key = f"rewards.{name}.args.{at}.device" if at else f"rewards.{name}.args.device"
+                key = f"{section}.args.{at}.device" if at else f"{section}.args.device"
                 if num_gpus > 0 and device == "cpu":
                     yield (
                         f"{key} is cpu, but actors.pools.{name}.num_gpus reserves {num_gpus:g} of a GPU; "
@@ -140,7 +164,7 @@ class RunConfig(BaseModel):
 
     @property
     def reward_names(self) -> tuple[str, ...]:
-        """[K] in the order of every K axis."""
+        """[K] in the order of every K axis of training: those that are trained on."""
         return tuple(self.rewards)
 
     @property
@@ -156,6 +180,21 @@ class RunConfig(BaseModel):
         return frozenset(stage.rewards)
 
     @property
+    def judge_names(self) -> tuple[str, ...]:
+        """Every reward that scores evaluations: those that are trained on, then the held-out ones."""
+        return (*self.rewards, *self.heldout_rewards)
+
+    def followed(self, by: str) -> tuple[str, ...]:
+        """The rewards over which `eval.best_by` and `eval.early_stop.by` take the mean."""
+        return {TRAINING_MEAN: self.reward_names, HELDOUT_MEAN: tuple(self.heldout_rewards)}.get(by, (by,))
+
+    def judges(self) -> Iterator[tuple[str, str, RewardConfig]]:
+        """(key path in the recipe, name, configuration) of each of :attr:`judge_names`."""
+        for section, rewards in (("rewards", self.rewards), ("heldout_rewards", self.heldout_rewards)):
+            for name, reward in rewards.items():
+                yield f"{section}.{name}", name, reward
+
+    @property
     def max_unscored(self) -> int:
         """Bound on images that are not yet scored; see ActorsConfig."""
         task = max(self.prompts.chunk_size or self.prompts.group_size, self.eval.batch_size)
@@ -168,4 +207,5 @@ class RunConfig(BaseModel):
 
     def scorer(self, reward: str) -> RewardConfig:
         """One reward as its pool runs it: on a GPU if and only if the pool asks for a share of one."""
-        return self.rewards[reward].on("cuda" if self.pool(reward).num_gpus > 0 else "cpu")
+        config = self.rewards.get(reward) or self.heldout_rewards[reward]
+        return config.on("cuda" if self.pool(reward).num_gpus > 0 else "cpu")

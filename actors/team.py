@@ -82,7 +82,7 @@ class Team:
             call_timeout_s=config.actors.rollout_timeout_s,
             retries=ROLLOUT_RETRIES,
         )
-        self.pools = {name: self._pool(name) for name in config.reward_names}
+        self.pools = {name: self._pool(name) for name in config.judge_names}
         self.learner = LearnerGroup(config.actors.learner, remote, config.actors.start_timeout_s)
 
     # -- creating ------------------------------------------------------------------------------------------------------
@@ -151,9 +151,14 @@ class Team:
 
     # -- living --------------------------------------------------------------------------------------------------------
 
+    def pools_of(self, evaluation: bool) -> dict[str, RewardPool]:
+        """Who scores: training samples those rewards that are trained on, in the order of K; evaluations everybody."""
+        names = self._config.judge_names if evaluation else self._config.reward_names
+        return {name: self.pools[name] for name in names}
+
     @property
     def crews(self) -> tuple[Crew, ...]:
-        """Rollouts, then the pools in the order of K."""
+        """Rollouts, then the pools: those of training in the order of K, then the held-out ones."""
         return (self.rollouts, *(pool.crew for pool in self.pools.values()))
 
     @property

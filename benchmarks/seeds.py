@@ -39,9 +39,11 @@ class Summary(BaseModel):
     model_config = ConfigDict(strict=True)
 
     rewards: dict[str, Row]
+    heldout_rewards: dict[str, Row] = {}
     iterations: int
     seconds: float
     seed: int
+    stopped_early: str = ""
 
 
 def run_name(recipe: Path, seed: int) -> str:
@@ -97,7 +99,7 @@ def finished(run_dir: RunDir, recipe: Recipe) -> Summary:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{run_dir.summary}: {error}") from error
     run = recipe.config.run
-    if (found.seed, found.iterations) != (run.seed, run.iterations):
+    if found.seed != run.seed or (found.iterations != run.iterations and not found.stopped_early):
         raise UserError(
             f"{run_dir.summary} is of seed {found.seed} after {found.iterations} iterations, "
             f"asked for is seed {run.seed} after {run.iterations}"
@@ -114,7 +116,8 @@ def table(recipe: Path, found: Summary) -> str:
         "| reward | prompts | before | after | difference | s.e. | difference / s.e. |",
         "|---|---|---|---|---|---|---|",
     ]
-    for reward, row in found.rewards.items():
+    heldout = {f"{name} (held out)": row for name, row in found.heldout_rewards.items()}
+    for reward, row in (found.rewards | heldout).items():
         change = None if row.before is None or row.after is None else row.after - row.before
         ratio = change / row.se if change is not None and row.se else None
         figures = (_said(row.before), _said(row.after), _said(change, "+.4f"), _said(row.se), _said(ratio, "+.1f"))

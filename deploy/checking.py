@@ -89,7 +89,7 @@ def _known_broken(config: RunConfig, problems: Sequence[Problem], does_not_load:
     A problem names the keys it is about. Of a recipe that does not load only scorers are started, each by itself: the
     others have a hand in most combinations.
     """
-    sections = {f"reward.{name}": (f"rewards.{name}.", f"actors.pools.{name}.") for name in config.reward_names}
+    sections = {f"reward.{name}": (f"{key}.", f"actors.pools.{name}.") for key, name, _ in config.judges()}
     told = [problem.text for problem in problems]
     broken = {role for role, keys in sections.items() if any(key in text for key in keys for text in told)}
     no_base = does_not_load or any(problem.code == "model.files" for problem in problems)

@@ -15,6 +15,7 @@ from deploy.drawing import lora_of, owning_run, with_lora
 from deploy.errors import ProblemsError
 from deploy.files import to_json
 from deploy.libraries import quiet
+from deploy.paths import SECTIONS
 from deploy.recipe import load_recipe
 from deploy.record import evaluation_record
 from deploy.rundir import RunDir, load_run
@@ -58,7 +59,8 @@ def evaluate_lora(
 
     from deploy import summary
 
-    Console().print(summary.table(rewards, "base", "LoRA"))
+    trained, heldout = _sections(subject.config, rewards)
+    Console().print(summary.table(trained, "base", "LoRA", heldout))
 
 
 def find_subject(what: Path, recipe: Path | None, prompts: Path | None, source: str | None) -> Subject:
@@ -169,14 +171,25 @@ def _proved(expected: str) -> "Callable[[Loaded], None]":
     return verify
 
 
+def _sections(
+    config: RunConfig, rewards: Mapping[str, RewardSummary]
+) -> tuple[dict[str, RewardSummary], dict[str, RewardSummary]]:
+    """Rewards that were trained on, and held-out ones."""
+    trained = {name: reward for name, reward in rewards.items() if name in config.rewards}
+    return trained, {name: reward for name, reward in rewards.items() if name not in trained}
+
+
 def report(
     subject: Subject, rewards: Mapping[str, RewardSummary], before: EvaluationResult, after: EvaluationResult
 ) -> dict[str, Any]:
     """Scores, and everything that is needed to get the same ones again."""
     return {
-        "rewards": {
-            name: {"base": r.before, "lora": r.after, "se": r.se, "n": r.n, "failed": after.failed[name]}
-            for name, r in rewards.items()
+        **{
+            section: {
+                name: {"base": r.before, "lora": r.after, "se": r.se, "n": r.n, "failed": after.failed[name]}
+                for name, r in found.items()
+            }
+            for section, found in zip(SECTIONS, _sections(subject.config, rewards), strict=True)
         },
         "seconds": before.seconds + after.seconds,
         "record": {

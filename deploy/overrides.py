@@ -1,8 +1,12 @@
-"""`--set learner.lr=1e-4`: one value of a recipe changed on the command line, read as YAML would read it."""
+"""`--set learner.lr=1e-4`: one value of a recipe changed on the command line, read as YAML would read it.
+
+`--set @FILE` changes every value that a YAML file of the same form as a recipe names, and leaves the others.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from deploy import schema, strict_yaml
@@ -35,9 +39,22 @@ def parse(text: str, option: str = "--set") -> Override:
     return Override(path, strict_yaml.parse(value, f"{option} {key}", numbered=False))
 
 
-def parse_all(texts: Sequence[str]) -> tuple[Override, ...]:
-    """Every `--set` of a command, in order; later ones win."""
-    return tuple(parse(text) for text in texts)
+def read(text: str) -> list[Override]:
+    """What one `--set` changes: one value, or all that an overlay names.
+
+    Raises:
+        UserError: as :func:`parse`, or the overlay cannot be read.
+    """
+    return list(_leaves(strict_yaml.load(Path(text[1:])))) if text.startswith("@") else [parse(text)]
+
+
+def _leaves(data: Mapping[str, Any], at: schema.Path = ()) -> Iterator[Override]:
+    """Every value below nested mappings; a list is one value."""
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*at, key))
+        else:
+            yield Override((*at, key), value)
 
 
 def apply(data: dict[str, Any], override: Override, root: Any) -> dict[str, Any]:

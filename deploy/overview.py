@@ -118,7 +118,8 @@ def read_run(run_dir: RunDir) -> RunState:
     what = "config.yaml"
     try:
         config = strict_yaml.load(run_dir.config)
-        iterations, names = int(config["run"]["iterations"]), list(config["rewards"])
+        iterations = int(config["run"]["iterations"])
+        names = [*config["rewards"], *(config.get("heldout_rewards") or {})]
         what = run_dir.metrics.name
         return _read(run_dir, config, iterations, names)
     # Files of a run are anyone's to write, and there are more ways to break one than types of errors to list.
@@ -144,7 +145,7 @@ def _read(run_dir: RunDir, config: Mapping[str, Any], iterations: int, names: Se
     events = read_events(run_dir.metrics)
     trained = [event for event in events if event.get("event") == "iteration"]
     done = int(trained[-1]["done"]) if trained else 0
-    state, detail = _state(run_dir, done, iterations)
+    state, detail = _state(run_dir, done >= iterations or _stopped_early(run_dir, done))
     return RunState(
         name=str(config["run"].get("name", run_dir.path.name)),
         path=str(run_dir.path),
@@ -175,13 +176,22 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _state(run_dir: RunDir, done: int, iterations: int) -> tuple[str, str]:
+def _stopped_early(run_dir: RunDir, done: int) -> bool:
+    """Whether the last end of a run was an early stop, and nothing was done since."""
+    try:
+        summary = json_text.parse(run_dir.summary.read_bytes())
+        return bool(summary["stopped_early"]) and summary["iterations"] == done
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _state(run_dir: RunDir, complete: bool) -> tuple[str, str]:
     owner = owner_of(run_dir.path)
     if owner is not None and owner.alive is None:
         return "unknown", f"held by process {owner.pid} on {owner.host}"
     if owner is not None and owner.alive:
         return "running", f"process {owner.pid}"
-    if run_dir.summary.is_file() and done >= iterations:
+    if run_dir.summary.is_file() and complete:
         return "finished", ""
     return "stopped", f"process {owner.pid} died" if owner is not None else ""
 

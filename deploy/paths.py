@@ -30,17 +30,25 @@ class PathField:
     """Whether a hub id may stand there."""
 
 
+SECTIONS = ("rewards", "heldout_rewards")
+"""Of a recipe: where scorers are configured."""
 PATH_FIELDS = (
     PathField(("policy", "base"), hub=True),
     PathField(("policy", "init_lora")),
     PathField(("prompts", "sources", "*", "train")),
     PathField(("prompts", "sources", "*", "heldout")),
-    *(PathField(("rewards", "*", "args", name), hub=True) for name in ("checkpoint", "processor", "tokenizer", "head")),
-    *(PathField(("rewards", "*", "args", part, "checkpoint"), hub=True) for part in ("detector_args", "colors_args")),
+    *(
+        PathField((section, "*", "args", *inner), hub=True)
+        for section in SECTIONS
+        for inner in (
+            *((name,) for name in ("checkpoint", "processor", "tokenizer", "head")),
+            *((part, "checkpoint") for part in ("detector_args", "colors_args")),
+        )
+    ),
     PathField(("actors", "pools", "*", "runtime_env", "py_executable")),
 )
 # What a user's own scorer or detector calls a path we cannot know, but ./x and ../x can be nothing else.
-_DOTTED_ONLY = ("rewards", "*", "args")
+_DOTTED_ONLY = tuple((section, "*", "args") for section in SECTIONS)
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ def path_values(data: Mapping[str, Any]) -> Iterator[Found]:
             if isinstance(value, str) and not _is_foreign(data, at):
                 taken.add(at)
                 yield Found(at, value, field.hub)
-    for at in _matches(data, _DOTTED_ONLY):
+    for at in (found for pattern in _DOTTED_ONLY for found in _matches(data, pattern)):
         for leaf, value in _strings(schema.get(data, at), at):
             if leaf not in taken and value.startswith(("./", "../", "~")):
                 yield Found(leaf, value, hub=False, dotted_only=True)
@@ -70,7 +78,7 @@ def path_values(data: Mapping[str, Any]) -> Iterator[Found]:
 
 def _is_foreign(data: Mapping[str, Any], at: schema.Path) -> bool:
     """Arguments of these names are paths in built-in scorers; another scorer's `checkpoint` may be anything."""
-    if at[0] != "rewards":
+    if at[0] not in SECTIONS:
         return False
     args, inner = ARGS_OF_BUILT_IN.get(str(schema.get(data, (*at[:2], "scorer")))), at[3:]
     if args is not None and len(inner) > 1:

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from actors.prompt_checks import SPLITS, bad_metadata, prompt_warnings, rewards_without_prompts, scored_by
+from actors.prompt_checks import SPLITS, bad_metadata, judges_of, prompt_warnings, rewards_without_prompts, scored_by
 from actors.prompts import Prompt, Split, read_sources
 from actors.run_config import RunConfig
 from actors.text_length import TokenCounter, counter_of, num_longer
 from deploy.errors import EXIT_USER, tell
 from deploy.files import to_json
 from deploy.recipe import load_recipe
+from rewards.config import RewardConfig
 from rewards.matching import Quoting, quoting
 
 
@@ -79,7 +80,7 @@ def make_report(config: RunConfig) -> Report:
         scored={
             split: {
                 name: {source: scored_by(reward, prompts) for source, prompts in read[split].items()}
-                for name, reward in config.rewards.items()
+                for _, name, reward in judges_of(config, split)
             }
             for split in SPLITS
         },
@@ -127,18 +128,21 @@ def to_data(path: Path, config: RunConfig, report: Report) -> dict[str, Any]:
             }
             for name, source in config.prompts.sources.items()
         },
-        "rewards": {
-            name: {
-                "scorer": reward.scorer,
-                "applies": reward.applies,
-                "when": reward.when,
-                **{
-                    s: {"scored": sum(report.scored[s][name].values()), "by_source": report.scored[s][name]}
-                    for s in SPLITS
-                },
-            }
-            for name, reward in config.rewards.items()
+        "rewards": {name: _reward_data(report, name, reward) for name, reward in config.rewards.items()},
+        "heldout_rewards": {
+            name: _reward_data(report, name, reward) for name, reward in config.heldout_rewards.items()
         },
+    }
+
+
+def _reward_data(report: Report, name: str, reward: RewardConfig) -> dict[str, Any]:
+    """What one reward scores; a held-out one has no training prompts."""
+    scored = {split: report.scored[split][name] for split in SPLITS if name in report.scored[split]}
+    return {
+        "scorer": reward.scorer,
+        "applies": reward.applies,
+        "when": reward.when,
+        **{split: {"scored": sum(by.values()), "by_source": by} for split, by in scored.items()},
     }
 
 

@@ -90,12 +90,11 @@ def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
     set_paths: list[schema.Path] = []
     for text in sets:
         try:
-            override = overrides.parse(text)
-            data = overrides.apply(data, override, RunConfig)
+            for override in overrides.read(text):
+                data = overrides.apply(data, override, RunConfig)
+                set_paths.append(override.path)
         except UserError as error:
             problems += problems_of(error, "recipe.override")
-        else:
-            set_paths.append(override.path)
     return _examined(data, read, set_paths, (Path.cwd(), paths.ROOT), problems)
 
 
@@ -245,8 +244,9 @@ def show(value: Any) -> str:
 def to_data(config: RunConfig) -> dict[str, Any]:
     """Plain data of a configuration, every default filled in, paths portable."""
     data: dict[str, Any] = config.model_dump(mode="json")
-    for name, reward in data["rewards"].items():
-        reward["args"] = config.scorer(name).args
+    for section in paths.SECTIONS:
+        for name, reward in data[section].items():
+            reward["args"] = config.scorer(name).args
     for found in list(paths.path_values(data)):
         data = paths.replace(data, found.at, paths.portable(found.value))
     return data

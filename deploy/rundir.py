@@ -23,6 +23,8 @@ _RAY_PACKAGE_MARK = "runtime_resources/working_dir_files"
 JOB_RUNS = Path("~/marble/runs")
 GROWING_KEY = "run.iterations"
 """The one number of a recipe that a resumed run may change, upwards."""
+LIFTED_KEY = "eval.early_stop"
+"""What a resumed run may do without, to go on where it had stopped."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def changes(started: Recipe, now: Recipe) -> list[str]:
         if key == GROWING_KEY:
             if new < old:
                 lines.append(f"{key} may only grow, was {old}, got {new}")
-        else:
+        elif key != LIFTED_KEY or new is not None:
             lines.append(f"{key} was {show(old)}, got {show(new)}")
     return lines
 

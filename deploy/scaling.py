@@ -54,7 +54,7 @@ def parse(texts: Sequence[str], config: RunConfig) -> dict[str, int]:
             problems.append(f"{text}: reward.{name} is named twice")
         sizes[name] = size
         try:
-            check_size(name, size, {reward: config.pool(reward) for reward in config.reward_names})
+            check_size(name, size, {reward: config.pool(reward) for reward in config.judge_names})
         except UserError as error:
             problems += user_lines(error) or ()
     if problems:

@@ -172,8 +172,10 @@ def _print_end(order: Order, summary: RunSummary) -> None:
         return
     run_dir = order.run_dir
     console = Console()
+    if summary.stopped_early:
+        console.print(f"\nstopped early: {summary.stopped_early}")
     console.print(f"\n{summary.iterations} iterations in {summary.seconds / 60:.1f} minutes; held-out prompts:")
-    console.print(summaries.table(summary.rewards))
+    console.print(summaries.table(summary.rewards, heldout=summary.heldout_rewards))
     # Paths are printed whole: rich would break them, and they are there to be copied.
     for name, path in (
         ("pictures", run_dir.samples / GRID),

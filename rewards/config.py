@@ -123,7 +123,9 @@ class GenevalArgs(_Model):
     colors_args: dict[str, Any] = Field(default_factory=dict, validate_default=True)
     """Keyword arguments of the colour classifier."""
     score: Literal["graded", "strict", "correct"] = "graded"
-    """Which figure training sees; evaluation always reports `correct`."""
+    """Which figure training sees."""
+    report: Literal["strict", "correct"] = "correct"
+    """Which figure evaluation reports; published tables have `correct`."""
     clip: bool = False
     """Bound the count part of the graded score at 0. The published score is unbounded below (16 found for 1: -14)."""
 

@@ -101,9 +101,9 @@ class GenevalScorer:
     def score_for_evaluation(
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]
     ) -> RewardResult:
-        """As a call, but always *correct*, 0 or 1."""
+        """As a call, but the figure that `args.report` names, 0 or 1."""
         outcomes = self.evaluate(images_NHWC, prompts, metadata)
-        return collect([outcome.cell("correct") for outcome in outcomes])
+        return collect([outcome.cell(self.args.report) for outcome in outcomes])
 
     def evaluate(
         self, images_NHWC: NDArray[np.uint8], prompts: Sequence[str], metadata: Sequence[Metadata]

@@ -9,7 +9,7 @@ from tinyworld.pipeline import WEIGHTS
 
 MANIFEST: Final = WEIGHTS / "manifest.json"
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""All weights together; the repository keeps 36 MiB for them and 4 are left for scorers to come."""
+"""All weights together; the repository keeps 36 MiB for them."""
 
 
 def describe(folder: Path) -> dict[str, dict[str, str | int]]:

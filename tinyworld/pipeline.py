@@ -159,7 +159,7 @@ def save_pipeline(pipeline: StableDiffusion3Pipeline, folder: Path) -> None:
         for path in target.glob("*/config.json"):
             _forget_origin(path)
 
-    _replace(folder, write)
+    replace_folder(folder, write)
 
 
 def _forget_origin(path: Path) -> None:
@@ -169,18 +169,23 @@ def _forget_origin(path: Path) -> None:
         path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def save_clip(model: CLIPModel, folder: Path) -> None:
-    """Save a scorer as fp16 with tokenizer and preprocessing; the caller's model is left in fp16."""
+def save_clip(model: CLIPModel, folder: Path, beside: Callable[[Path], None] = lambda _: None) -> None:
+    """Save a scorer as fp16 with tokenizer and preprocessing; the caller's model is left in fp16.
+
+    Args:
+        beside: writes whatever else belongs into the folder.
+    """
 
     def write(target: Path) -> None:
         model.half().save_pretrained(target)
         build_tokenizer().save_pretrained(target)
         image_processor().save_pretrained(target)
+        beside(target)
 
-    _replace(folder, write)
+    replace_folder(folder, write)
 
 
-def _replace(folder: Path, write: Callable[[Path], None]) -> None:
+def replace_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Write a folder beside the old one and put it in its place, so that readers never see half of it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh, stale = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")

@@ -1,6 +1,7 @@
 """Makes every weight of the tiny world: ``python -m tinyworld.pretrain [--stage NAME] [--seed N] [--threads N]``.
 
-Stages: vae, then transformer with both text encoders, for ``weights/pipeline``; clip, then pickscore and hpsv2.
+Stages: vae, then transformer with both text encoders, for ``weights/pipeline``; clip, then pickscore and hpsv2; for the
+held-out scorers heldout_clip, then aesthetic; strict_detector.
 On a busy machine set OMP_WAIT_POLICY=PASSIVE: threads that spin while they wait for others cost a tenfold slowdown.
 Each is seeded, resumes from its last checkpoint (one a minute) and can be run alone; ``--fresh`` starts it over.
 ``random`` writes untrained weights of the same form.
@@ -16,6 +17,8 @@ import torch
 from tinyworld.loop import WORK, Stage, train
 from tinyworld.pipeline import SCORERS, WEIGHTS, build_clip, build_pipeline, save_clip, save_pipeline
 from tinyworld.train_clip import ClipStage
+from tinyworld.train_detector import DetectorStage
+from tinyworld.train_judges import AestheticStage, HeldoutClipStage
 from tinyworld.train_preference import PreferenceStage
 from tinyworld.train_transformer import TransformerStage
 from tinyworld.train_vae import VaeStage
@@ -26,8 +29,20 @@ STAGES: Final[dict[str, Callable[[int, int, Path], Stage]]] = {
     "pickscore": lambda seed, steps, work: PreferenceStage("pickscore", seed, steps, work),
     "hpsv2": lambda seed, steps, work: PreferenceStage("hpsv2", seed, steps, work),
     "transformer": TransformerStage,
+    "heldout_clip": HeldoutClipStage,
+    "aesthetic": AestheticStage,
+    "strict_detector": DetectorStage,
 }
-STEPS: Final = {"vae": 6500, "clip": 1700, "pickscore": 700, "hpsv2": 700, "transformer": 4000}
+STEPS: Final = {
+    "vae": 6500,
+    "clip": 1700,
+    "pickscore": 700,
+    "hpsv2": 700,
+    "transformer": 4000,
+    "heldout_clip": 1500,
+    "aesthetic": 800,
+    "strict_detector": 1200,
+}
 """Optimizer steps; for the transformer chosen so that the base stays mediocre (see ``evaluate_base``)."""
 
 

@@ -11,7 +11,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change one value of the recipe; YAML, repeatable: --set learner.lr=1e-4 --set 'learner.betas[1]=0.99'.",
+        help="Change one value of the recipe; YAML, repeatable: --set learner.lr=1e-4 --set 'learner.betas[1]=0.99'. "
+        "--set @FILE lays the values of a YAML file over it.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print data as JSON on standard output.")]

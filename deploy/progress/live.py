@@ -99,6 +99,9 @@ def rewards_table(view: RunView) -> Table:
             Text("█" * round(alpha * BAR_WIDTH), style="magenta"),
             Text(str(view.failed[name]), style="red") if view.failed.get(name) else "",
         )
+    for name in view.config.heldout_rewards if view.config else ():
+        means = (before.get(name, float("nan")), last.get(name, float("nan")))
+        table.add_row(Text(f"{name}, held out", style="dim"), "", "", "", *map(number, means))
     return table
 
 

@@ -28,6 +28,7 @@ class PlainListener:
         self._print(
             f"run {config.run.name}: {config.run.iterations} iterations of {config.num_samples} images, "
             f"rewards {', '.join(config.reward_names)}"
+            + (f"; held out {', '.join(config.heldout_rewards)}" if config.heldout_rewards else "")
         )
 
     def on_stage(self, stage: str, detail: str) -> None:

@@ -105,9 +105,10 @@ def choose(order: Order) -> Chosen:
     if order.args:
         raise UserError(f"--arg goes without --recipe; with it write --set rewards.{order.name}.args.KEY=VALUE")
     config = load_recipe(order.recipe, order.sets).config
-    if order.name not in config.rewards:
-        hint = nearest(order.name, list(config.rewards))
-        raise UserError(f"{order.recipe}: no reward {order.name!r}{hint} (rewards: {', '.join(config.rewards)})")
+    names = config.judge_names
+    if order.name not in names:
+        hint = nearest(order.name, list(names))
+        raise UserError(f"{order.recipe}: no reward {order.name!r}{hint} (rewards: {', '.join(names)})")
     side = order.resolution or max(MIN_TEST_SIDE, config.policy.resolution)
     return Chosen(config.scorer(order.name), side)
 

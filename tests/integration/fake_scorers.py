@@ -86,6 +86,37 @@ class FailsOn(Channel):
         )
 
 
+class Falling:
+    """Gives every later evaluation less, whatever the images: each of its calls beyond the self-test counts."""
+
+    calls = 0
+
+    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
+        return from_scores([0.5] * len(prompts))
+
+    def score_for_evaluation(
+        self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
+    ) -> RewardResult:
+        """An evaluation of five prompts in batches of three is two calls."""
+        evaluation, Falling.calls = Falling.calls // 2, Falling.calls + 1
+        return from_scores([len(prompt) * 0.01 - evaluation for prompt in prompts])
+
+
+class Rising(Falling):
+    """The other way round, as a training reward: training scores follow the images."""
+
+    calls = 0
+
+    def __call__(self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]) -> RewardResult:
+        return from_scores((images_NHWC[..., 0].mean(axis=(1, 2)) / 255).tolist())
+
+    def score_for_evaluation(
+        self, images_NHWC: Images, prompts: Sequence[str], metadata: Sequence[Metadata]
+    ) -> RewardResult:
+        evaluation, Rising.calls = Rising.calls // 2, Rising.calls + 1
+        return from_scores([len(prompt) * 0.01 + evaluation for prompt in prompts])
+
+
 class Broken:
     """Cannot even be built."""
 

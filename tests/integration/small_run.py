@@ -58,7 +58,9 @@ def small_config(model: Path, folder: Path, **sections: Any) -> RunConfig:
         "actors": {"start_timeout_s": 90},
     }
     for name, value in sections.items():
-        data[name] = {**data[name], **value} if isinstance(value, dict) and name != "rewards" else value
+        data[name] = (
+            {**data[name], **value} if isinstance(value, dict) and name in data and name != "rewards" else value
+        )
     return RunConfig.model_validate_json(json.dumps(data))
 
 

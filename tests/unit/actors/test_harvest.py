@@ -71,7 +71,11 @@ def harvest(num_samples: int, chunk: int, max_unscored: int, order: int | None =
     pump(remote, parties, lambda: all(party.settled for party in parties), no_outcome, lambda: None)
     remote.log.clear()
     team: Any = SimpleNamespace(
-        remote=remote, rollouts=rollouts, pools=pools, parties=parties, max_unscored=max_unscored
+        remote=remote,
+        rollouts=rollouts,
+        pools_of=lambda evaluation: pools,
+        parties=parties,
+        max_unscored=max_unscored,
     )
     texts = prompts(*map(str, range(num_samples)))
     draw = Draw(make_tasks("train", 0, 3, texts, chunk), texts, None, SamplingConfig(steps=4), evaluation=False)

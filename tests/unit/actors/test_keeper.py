@@ -16,7 +16,7 @@ from harmonizer.config import HarmonizerConfig
 from harmonizer.harmonizer import Harmonizer
 from learner import checkpoint
 from learner.errors import CheckpointError
-from tests.unit.actors.stand_ins import evaluation, prompts
+from tests.unit.actors.stand_ins import NAN, evaluation, prompts
 
 NAMES = ("a",)
 
@@ -51,6 +51,24 @@ def test_row_26_the_best_evaluations_are_kept_and_the_bases_is_none_of_them(tmp_
     for done in gains:
         keeper.path(done).mkdir(parents=True)
     assert keeper.best_paths() == [keeper.path(6), keeper.path(2)]
+
+
+def test_the_best_is_the_best_of_the_followed_rewards(tmp_path: Path) -> None:
+    """A training reward that still rises does not count where held-out ones are followed."""
+    keeper = Keeper(CheckpointConfig(keep_best=1), tmp_path, followed=("judge", "other"))
+    before = evaluation({"a": [0.0, 1.0], "judge": [0.0, 2.0], "other": [0.0, 4.0]})
+    for done, a, judge, other in ((2, 0.1, 0.6, 0.0), (4, 0.5, 0.0, 0.8), (6, 9.0, 0.2, 0.2)):
+        scores = {"a": [a, a + 1], "judge": [judge, judge + 2], "other": [other, other + 4]}
+        keeper.note(before, evaluation(scores, done=done, which="ema"))
+        keeper.path(done).mkdir(parents=True)
+    assert keeper.best_paths() == [keeper.path(2)], "0.6 / 1 beats 0.8 / 2: each in units of its spread on the base"
+
+
+def test_row_26_an_evaluation_without_a_scored_cell_of_a_followed_reward_is_never_the_best(tmp_path: Path) -> None:
+    keeper = Keeper(CheckpointConfig(keep_best=1), tmp_path, followed=("judge",))
+    before = evaluation({"a": [0.0, 1.0], "judge": [0.0, 1.0]})
+    assert not keeper.note(before, evaluation({"a": [5.0, 6.0], "judge": [NAN, NAN]}, done=2, which="ema"))
+    assert keeper.note(before, evaluation({"a": [0.0, 1.0], "judge": [-1.0, 0.0]}, done=4, which="ema"))
 
 
 def test_without_keep_best_no_evaluation_is(tmp_path: Path) -> None:
@@ -188,7 +206,9 @@ def test_evaluations_of_iterations_to_come_go_and_the_earlier_count(tmp_path: Pa
     keeper = Keeper(CheckpointConfig(keep_best=1), tmp_path)
     keeper.drop_later_evaluations(2)
     assert not evaluation_path(tmp_path, 4).exists()
-    keeper.recall(["a"], pytest.fail)
+    before, later = evaluation({"a": [0.0, 1.0]}), keeper.recall(["a"], pytest.fail)
+    assert [result.iteration for result in later] == [2]
+    assert keeper.note(before, later[0])
     keeper.path(2).mkdir(parents=True)
     assert keeper.best_paths() == [keeper.path(2)]
 

@@ -118,11 +118,11 @@ def test_prompts_of_a_named_source_that_are_not_scored_are_odd() -> None:
     """One line a source; `when` leaves prompts out on purpose."""
     sources = {"plain": PLAIN, "signs": SIGNS}
     config = rewards(text={"scorer": "ocr", "applies": ["signs"]})
-    assert unscored(config, sources, "training") == [
+    assert unscored(config, sources, "train") == [
         "rewards.text scores 1 of 4 training prompts of signs: 3 carry nothing it looks for"
     ]
-    assert unscored(rewards(text={"scorer": "ocr", "applies": ["signs"], "when": "quoted"}), sources, "training") == []
-    assert unscored(rewards(text={"scorer": "ocr"}), sources, "training") == []
+    assert unscored(rewards(text={"scorer": "ocr", "applies": ["signs"], "when": "quoted"}), sources, "train") == []
+    assert unscored(rewards(text={"scorer": "ocr"}), sources, "train") == []
 
 
 def test_long_prompts_are_one_warning_and_stop_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ SUMMARY: dict[str, Any] = {
         "align": {"before": 0.5, "after": 0.6, "se": 0.02, "n": 8},
         "geneval": {"before": None, "after": None, "se": None, "n": 0},
     },
+    "heldout_rewards": {"judge": {"before": 0.2, "after": 0.1, "se": 0.05, "n": 8}},
     "iterations": 4,
     "seconds": 90.0,
     "seed": 43,
@@ -59,6 +60,7 @@ def test_a_finished_run_is_read(recipe_file: Path, run: Path, script: Script) ->
     assert f"`marble train {recipe_file} --set run.seed=43 --set run.name=small-seed43`: 4 iterations" in ran.out
     assert "| align | 8 | 0.5000 | 0.6000 | +0.1000 | 0.0200 | +5.0 |" in ran.out
     assert "| geneval | 0 | - | - | - | - | - |" in ran.out
+    assert "| judge (held out) | 8 | 0.2000 | 0.1000 | -0.1000 | 0.0500 | -2.0 |" in ran.out
     assert "1 seeds, all as they came out" in Path("out.md").read_text()
 
 
@@ -66,6 +68,13 @@ def test_a_run_of_the_same_name_in_another_place_is_the_same_run(recipe_file: Pa
     edited(run / "config.yaml", ("name: small-seed43", "name: else"))
     run.parent.rename(run.parents[1] / "moved")
     assert script(seeds, recipe_file, "--seeds", 43, "--runs", "moved").code == 0
+
+
+def test_a_run_that_stopped_early_is_finished(recipe_file: Path, run: Path, script: Script) -> None:
+    (run / "summary.json").write_text(json.dumps(SUMMARY | {"iterations": 3}))
+    problem(script(seeds, recipe_file, "--seeds", 43), "is of seed 43 after 3 iterations, asked for is seed 43 after 4")
+    (run / "summary.json").write_text(json.dumps(SUMMARY | {"iterations": 3, "stopped_early": "no better"}))
+    assert "3 iterations, 1.5 minutes" in script(seeds, recipe_file, "--seeds", 43).out
 
 
 def test_a_run_of_another_recipe_is_not_printed_as_this_one(recipe_file: Path, run: Path, script: Script) -> None:

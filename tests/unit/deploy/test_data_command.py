@@ -28,6 +28,17 @@ def with_ocr(recipe_file: Path, more: str = "") -> None:
     edited(recipe_file, ("learner:\n", f"  ocr:\n    scorer: ocr\n{more}learner:\n"))
 
 
+def test_held_out_rewards_score_held_out_prompts_only(recipe_file: Path, marble: Marble) -> None:
+    (recipe_file.parent / "general_heldout.txt").write_text('a "B"\nno text\n')
+    data = counted(recipe_file, marble, "--set", "heldout_rewards.reader={scorer: ocr, applies: [general]}")
+    assert data["heldout_rewards"]["reader"]["heldout"] == {"scored": 1, "by_source": {"general": 1, "geneval": 0}}
+    assert "train" not in data["heldout_rewards"]["reader"]
+    assert list(data["rewards"]) == ["align", "geneval"]
+    ran = marble("data", recipe_file, "--set", "heldout_rewards.reader={scorer: ocr, applies: [general]}")
+    assert "reader, held-out" in ran.out
+    assert "reader, training" not in ran.out
+
+
 def test_counts_per_source_and_reward(recipe_file: Path, workdir: Path, marble: Marble) -> None:
     folder = recipe_file.parent
     (folder / "general_train.txt").write_text(GENERAL + "long " * 90 + "\n")

@@ -97,6 +97,34 @@ def test_overrides_reach_their_place(recipe_file: Path) -> None:
     assert (config.pool("align").replicas, config.pool("align").threads) == (2, 3)
 
 
+def test_an_overlay_changes_what_it_names(recipe_file: Path, tmp_path: Path) -> None:
+    """In its turn among the other overrides; sections are merged, lists are not."""
+    Path("here").touch()
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text(
+        "heldout_rewards:\n  judge: {scorer: 'some.module:Judge', args: {path: ./here}}\n"
+        "learner: {lr: 5e-3, betas: [0.5, 0.6]}\n"
+    )
+    config = load_recipe(recipe_file, ["learner.lr=1", f"@{overlay}", "learner.betas[1]=0.7"]).config
+    assert config.heldout_rewards["judge"].args == {"path": str(Path.cwd() / "here")}
+    assert (config.learner.lr, config.learner.betas, config.learner.timesteps) == (5e-3, (0.5, 0.7), 3)
+    assert lines_of(recipe_file, f"@{overlay}.no") == [f"{overlay}.no: no such file or directory"]
+    overlay.write_text("heldout_reward: {}\n")
+    (line,) = lines_of(recipe_file, f"@{overlay}")
+    assert line.startswith("--set: heldout_reward: unknown key, got {}; the nearest valid key is heldout_rewards")
+
+
+def test_the_tiny_worlds_held_out_rewards_are_one_overlay() -> None:
+    """tiny_long.yaml has them in it, tiny.yaml takes them, and paths lead to the repository as those of rewards do."""
+    overlaid = load_recipe(RECIPES / "tiny.yaml", [f"@{RECIPES / 'overlays/tiny_heldout.yaml'}"])
+    held = overlaid.config.heldout_rewards
+    assert held == load_recipe(RECIPES / "tiny_long.yaml").config.heldout_rewards
+    assert tuple(held) == ("aesthetic", "heldout_clip", "strict_geneval")
+    assert held["aesthetic"].args["head"] == str(ROOT / "tinyworld/weights/aesthetic/head.pth")
+    assert overlaid.resolved["heldout_rewards"]["aesthetic"]["args"]["head"] == "tinyworld/weights/aesthetic/head.pth"
+    assert not load_recipe(RECIPES / "tiny.yaml").config.heldout_rewards
+
+
 BAD_OVERRIDES = {
     "learner.lr": "--set learner.lr: wants key=value",
     "=3": "is not a key path",
@@ -421,9 +449,10 @@ def test_every_path_field_is_a_field() -> None:
     data = strict_yaml.load(RECIPES / "tiny.yaml")
     data["rewards"] |= {"imagereward": {"scorer": "imagereward"}, "aesthetic": {"scorer": "aesthetic"}}
     data["rewards"]["photos"] = {"scorer": "geneval", "args": PHOTOS}
+    data["heldout_rewards"] = data["rewards"]
     reward_with = {"tokenizer": "imagereward", "head": "aesthetic", "detector_args": "photos", "colors_args": "photos"}
     for field in PATH_FIELDS:
         reward = next((name for part, name in reward_with.items() if part in field.pattern), "pickscore")
-        names = {"prompts": "ocr", "rewards": reward, "actors": "ocr"}
+        names = {"prompts": "ocr", "rewards": reward, "heldout_rewards": reward, "actors": "ocr"}
         path = tuple(names[field.pattern[0]] if part == "*" else part for part in field.pattern)
         assert schema.annotations_at(Config, path, data), path

@@ -1,5 +1,6 @@
 """`marble status`: run directories as they are found, also broken and half-written ones."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from deploy_helpers import Marble, edited, evaluation, iteration, problem
 
@@ -85,6 +87,34 @@ def test_a_finished_run(run: RunDir, marble: Marble) -> None:
     (state,) = status(marble, "small")
     assert (state["state"], state["done"]) == ("finished", 4)
     assert state["rewards"]["align"]["heldout_last"] == pytest.approx(0.75)  # type: ignore[index]
+
+
+def test_a_run_that_stopped_early_is_finished_until_it_goes_on(run: RunDir, marble: Marble) -> None:
+    run.summary.write_text(json.dumps({"iterations": 3, "stopped_early": "no better"}))
+    assert status(marble, "small")[0]["state"] == "finished"
+    run.summary.write_text(json.dumps({"iterations": 2, "stopped_early": "no better"}))
+    assert status(marble, "small")[0]["state"] == "stopped"
+    run.summary.write_text("[broken")
+    assert status(marble, "small")[0]["state"] == "stopped"
+
+
+def test_held_out_rewards_have_evaluations_and_no_training_scores(
+    recipe_file: Path, run: RunDir, marble: Marble
+) -> None:
+    recipe = load_recipe(recipe_file, ["heldout_rewards.judge={scorer: 'some.module:Judge'}"])
+    run.config.write_text(to_yaml(recipe))
+    scores = evaluation(0, "before")
+    judged = dataclasses.replace(scores, per_prompt={**scores.per_prompt, "judge": np.full(4, 0.25)})
+    MetricsLog(run.path).evaluation(judged, 30.0)
+    (state,) = status(marble)
+    assert state["rewards"]["judge"] == {  # type: ignore[index]
+        "start": None,
+        "now": None,
+        "heldout_before": 0.25,
+        "heldout_last": None,
+        "alpha": None,
+    }
+    assert marble("status").code == 0
 
 
 def test_a_half_written_line_and_a_broken_neighbour(run: RunDir, marble: Marble) -> None:

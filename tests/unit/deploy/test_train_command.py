@@ -69,7 +69,9 @@ class FakeController:
         self.listener.on_checkpoint(save(self.run_dir, self.config.run.iterations))
         self.listener.on_evaluation(evaluation(self.config.run.iterations, "ema", shift=0.1))
         rewards = {"align": RewardSummary(0.65, 0.75, 0.02, 4), "geneval": RewardSummary(0.5, 0.5, 0.0, 2)}
-        return RunSummary(rewards, self.config.run.iterations, 90.0, self.config.run.seed)
+        heldout = {name: RewardSummary(0.5, 0.25, 0.05, 4) for name in self.config.heldout_rewards}
+        early = "judge has not got better" if self.config.eval.early_stop else ""
+        return RunSummary(rewards, self.config.run.iterations, 90.0, self.config.run.seed, heldout, early)
 
 
 def save(run_dir: Path, done: int) -> Path:
@@ -110,9 +112,11 @@ def test_a_whole_run(recipe_file: Path, workdir: Path, marble: Marble) -> None:
             "align": {"before": 0.65, "after": 0.75, "se": 0.02, "n": 4},
             "geneval": {"before": 0.5, "after": 0.5, "se": 0.0, "n": 2},
         },
+        "heldout_rewards": {},
         "iterations": 4,
         "seconds": 90.0,
         "seed": 7,
+        "stopped_early": "",
     }
     assert strict_yaml.load(run / "config.yaml")["run"]["seed"] == 7
     for part in ("samples/before_after.png", "samples/000000/samples.json", "samples/000004/samples.json"):
@@ -214,6 +218,43 @@ def test_resume_with_more_iterations(recipe_file: Path, run: Path, marble: Marbl
     before = tree(run)
     problem(marble("train", recipe_file, "--resume"), "run.iterations may only grow, was 6, got 4")
     assert tree(run) == before
+
+
+JUDGED = (
+    "heldout_rewards.judge={scorer: 'some.module:Judge'}",
+    "eval={every: 1, early_stop: {by: judge}}",
+    "run.iterations=5",
+)
+
+
+def judged(*more: str) -> list[str]:
+    return [part for text in (*JUDGED, *more) for part in ("--set", text)]
+
+
+def test_held_out_rewards_have_a_section_of_the_summary_and_a_star(
+    recipe_file: Path, workdir: Path, marble: Marble
+) -> None:
+    ran = marble("train", recipe_file, *judged())
+    assert ran.code == 0, ran.err
+    summary = json.loads((workdir / "runs/small/summary.json").read_text())
+    assert summary["heldout_rewards"] == {"judge": {"before": 0.5, "after": 0.25, "se": 0.05, "n": 4}}
+    assert list(summary["rewards"]) == ["align", "geneval"]
+    assert summary["stopped_early"] == "judge has not got better"
+    assert "stopped early: judge has not got better" in ran.out
+    row = next(line for line in ran.out.splitlines() if line.strip().startswith("judge *"))
+    assert row.split() == ["judge", "*", "4", "0.5000", "0.2500", "-0.2500", "0.0500", "-5.0"]
+    assert "* held out: judges only, never trained on" in ran.out
+
+
+def test_an_early_stop_may_be_lifted_and_nothing_else_of_it(recipe_file: Path, workdir: Path, marble: Marble) -> None:
+    FakeController.act = {"iteration 2": raising(RunStopped(signal.SIGINT, 2, Path("x/000002")))}
+    assert marble("train", recipe_file, *judged()).code == 130
+    FakeController.act = {}
+    ran = marble("train", recipe_file, *judged("eval.early_stop.patience=9"), "--resume")
+    problem(ran, "eval.early_stop.patience was 3, got 9")
+    ran = marble("train", recipe_file, *judged("eval.early_stop=null"), "--resume")
+    assert ran.code == 0, ran.err
+    assert strict_yaml.load(workdir / "runs/small/config.yaml")["eval"]["early_stop"] is None
 
 
 def test_resume_from_nothing(recipe_file: Path, workdir: Path, marble: Marble) -> None:

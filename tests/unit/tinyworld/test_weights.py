@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors import safe_open
 from transformers import CLIPModel
 
+from tinyworld.judges import HEAD_FILE, HELDOUT, build_aesthetic_clip, build_heldout_clip
 from tinyworld.manifest import MANIFEST, MAX_BYTES, describe
 from tinyworld.pipeline import SCORERS, WEIGHTS, build_clip, build_pipeline, load_pipeline, save_pipeline
 
@@ -15,6 +17,7 @@ LIMITS = {
     "pipeline/transformer": 17 * MEBIBYTE,
     "pipeline/vae": 1.4 * MEBIBYTE,
     **dict.fromkeys(SCORERS, 3 * MEBIBYTE),
+    **dict.fromkeys(HELDOUT, 2 * MEBIBYTE),
 }
 
 
@@ -48,6 +51,8 @@ def test_weights_are_stored_as_fp16() -> None:
     for path in WEIGHTS.rglob("*.safetensors"):
         with safe_open(path, "pt") as tensors:
             assert {tensors.get_slice(key).get_dtype() for key in tensors.keys()} == {"F16"}, path.name  # noqa: SIM118
+    head = torch.load(WEIGHTS / "aesthetic" / HEAD_FILE, weights_only=True)
+    assert {tensor.dtype for tensor in head.values()} == {torch.float16}
 
 
 @pytest.mark.filterwarnings("ignore")  # the libraries' own deprecations; what is tested here are names and shapes
@@ -58,9 +63,13 @@ def test_folders_hold_what_the_code_builds() -> None:
         assert shapes[0] == shapes[1]
     assert loaded.scheduler.config.shift == 3.0
     assert loaded.text_encoder_3 is None
-    for name in SCORERS:
+    clips = dict.fromkeys(SCORERS, build_clip) | {
+        "heldout_clip": build_heldout_clip,
+        "aesthetic": build_aesthetic_clip,
+    }
+    for name, build in clips.items():
         shapes = [
             {k: v.shape for k, v in model.state_dict().items()}
-            for model in (CLIPModel.from_pretrained(WEIGHTS / name), build_clip(0))
+            for model in (CLIPModel.from_pretrained(WEIGHTS / name), build(0))
         ]
         assert shapes[0] == shapes[1]
