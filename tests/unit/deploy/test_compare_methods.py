@@ -24,7 +24,7 @@ def test_recipes_of_the_tiny_world_are_the_methods(name: str) -> None:
     [method] = choose([name], tiny.config.reward_names)
     made, written = method.change(tiny.resolved), load_recipe(RECIPES / f"tiny_{name}.yaml").resolved
     if name == "sequential":
-        made = in_stages(made, made["learner"]["stages"], 75)
+        made = in_stages(made, made["learner"]["stages"], tiny.config.run.iterations)
     different = {key for key, _, _ in differences(_filled(made), written)}
     assert different <= {"run.name"} | ({"learner.stages"} if name == "sequential" else set())
 
@@ -43,9 +43,9 @@ def test_every_method_of_the_suites_has_a_recipe() -> None:
 
 
 def test_sequential_is_in_the_papers_proportions() -> None:
-    """800, 300, 200, 200, 100 of 1600 steps, on the tiny recipe's 75."""
+    """800, 300, 200, 200, 100 of 1600 steps, on the tiny recipe's 80."""
     stages = load_recipe(RECIPES / "tiny_sequential.yaml").config.learner.stages
-    assert [stage.iterations for stage in stages] == apportioned([800, 300, 200, 200, 100], 75) == [38, 14, 9, 9, 5]
+    assert [stage.iterations for stage in stages] == apportioned([800, 300, 200, 200, 100], 80) == [40, 15, 10, 10, 5]
     broad, second = ("pickscore", "hpsv2", "clipscore"), ("geneval",)
     assert [stage.rewards for stage in stages] == [broad, second, broad, second, ("ocr",)]
 
