@@ -14,7 +14,7 @@ from actors.config import EvalConfig
 from actors.files import write_atomically
 from actors.harvest import Draw, Harvest, draw_and_score
 from actors.prompts import Prompt
-from actors.results import EvalSample, EvaluationResult, RewardSummary, Which
+from actors.results import EvalSample, EvaluationResult, RewardSummary, Which, paired
 from actors.rollout import Slot
 from actors.tasks import make_tasks
 from actors.team import Team
@@ -98,17 +98,7 @@ def summarise(before: EvaluationResult, after: EvaluationResult) -> dict[str, Re
     """Each reward on the prompts scored both times, with the standard error of the paired difference."""
     if before.prompt_ids != after.prompt_ids:
         raise UserError("the two evaluations are of different prompts and cannot be paired")
-    return {name: _paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
-
-
-def _paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
-    both_N = np.isfinite(before_N) & np.isfinite(after_N)
-    n = int(both_N.sum())
-    if n == 0:
-        return RewardSummary(float("nan"), float("nan"), float("nan"), 0)
-    old, new = before_N[both_N], after_N[both_N]
-    se = float(np.std(new - old, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return RewardSummary(float(old.mean()), float(new.mean()), se, n)
+    return {name: paired(before.per_prompt[name], after.per_prompt[name]) for name in after.per_prompt}
 
 
 def gain(before: EvaluationResult, now: EvaluationResult) -> float:

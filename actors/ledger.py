@@ -6,7 +6,6 @@ name.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,13 @@ from numpy.typing import NDArray
 
 from actors.files import write_atomically
 from actors.harvest import Harvest
+from actors.ledger_parts import SAMPLES, STEPS, parts, read_table
 from actors.prompts import Prompt
 from harmonizer.report import Solution
 from learner.types import IterationReport, StepRecord
 
-SAMPLES, STEPS = "samples", "steps"
+__all__ = ["SAMPLES", "STEPS", "Ledger", "LedgerEntry", "read_table", "sample_columns", "step_columns"]
+
 REPORT_NUMBERS = (
     "kkt_gap",
     "worst_cosine",
@@ -34,7 +35,6 @@ REPORT_NUMBERS = (
     "kl_growth",
 )
 """Fields of harmonizer.report.SolveReport that are one number each; `sum_` is of the plain sum Σ g_k."""
-PART_NAME = re.compile(r"(?P<table>[a-z]+)-(?P<iteration>[0-9]{6,})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Ledger:
     """Parts under `<run>/ledger/`; a part is there as a whole or not at all."""
 
     def __init__(self, run_dir: Path, reward_names: Sequence[str]) -> None:
-        self._folder = run_dir / "ledger"
+        self._run_dir, self._folder = run_dir, run_dir / "ledger"
         self._names = tuple(reward_names)
 
     def append(self, iteration: int, entry: LedgerEntry) -> None:
@@ -64,7 +64,7 @@ class Ledger:
     def truncate_after(self, iterations_done: int) -> None:
         """Drops the parts of iterations that a resumed run will do again."""
         for table in (SAMPLES, STEPS):
-            for iteration, path in _parts(self._folder, table):
+            for iteration, path in parts(self._run_dir, table):
                 if iteration >= iterations_done:
                     path.unlink()
         for path in self._folder.glob(".*.tmp"):
@@ -77,18 +77,6 @@ class Ledger:
     def _write(self, table: str, iteration: int, columns: Mapping[str, Any]) -> None:
         part = pa.table(dict(columns)).replace_schema_metadata({"rewards": "\n".join(self._names)})
         write_atomically(self.path(table, iteration), lambda temporary: pq.write_table(part, temporary))
-
-
-def read_table(run_dir: Path, table: str) -> pa.Table:
-    """All parts of `samples` or `steps`, in the order of iterations; columns some parts lack are null there."""
-    parts = [pq.read_table(path) for _, path in _parts(run_dir / "ledger", table)]
-    return pa.concat_tables(parts, promote_options="permissive")
-
-
-def _parts(folder: Path, table: str) -> list[tuple[int, Path]]:
-    """(iteration, path) of each part of a table, in order; files of other names are none."""
-    found = ((PART_NAME.fullmatch(path.name), path) for path in folder.glob("*.parquet"))
-    return sorted((int(name["iteration"]), path) for name, path in found if name and name["table"] == table)
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------

@@ -114,6 +114,17 @@ class RewardSummary:
     n: int
 
 
+def paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
+    """[N] scores of the same prompts before and after, NaN where there is none, as means and their difference's error."""
+    both_N = np.isfinite(before_N) & np.isfinite(after_N)
+    n = int(both_N.sum())
+    if n == 0:
+        return RewardSummary(float("nan"), float("nan"), float("nan"), 0)
+    old, new = before_N[both_N], after_N[both_N]
+    se = float(np.std(new - old, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return RewardSummary(float(old.mean()), float(new.mean()), se, n)
+
+
 @dataclass(frozen=True)
 class RunSummary:
     """What summary.json holds."""
