@@ -115,7 +115,7 @@ class RewardSummary:
 
 
 def paired(before_N: NDArray[np.float64], after_N: NDArray[np.float64]) -> RewardSummary:
-    """[N] scores of the same prompts before and after, NaN where there is none, as means and their difference's error."""
+    """Means of [N] scores of the same prompts, NaN where there is none, with the standard error of their difference."""
     both_N = np.isfinite(before_N) & np.isfinite(after_N)
     n = int(both_N.sum())
     if n == 0:
