@@ -99,3 +99,9 @@ def data_uri(path: Path) -> str:
     # A copy of the pixels alone: neither text chunks nor colour profiles of the file go with it.
     Image.frombytes("RGB", picture.size, picture.tobytes()).save(buffer, kind, **options)
     return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def side_of(path: Path) -> int:
+    """The longer side of a picture, pixels."""
+    with Image.open(path) as image:
+        return max(image.size)

@@ -40,7 +40,7 @@ def source_maps(samples: Samples, iteration: int) -> tuple[SourceMap, ...]:
     """One map per prompt source of an iteration, in the order in which sources appear."""
     in_iteration_N = samples.iteration_N == iteration
     maps = []
-    for source in _in_order(samples.source_N[in_iteration_N].tolist()):
+    for source in sources_in_order(samples.source_N[in_iteration_N].tolist()):
         advantages_KN = samples.advantages_KN[:, in_iteration_N & (samples.source_N == source)]
         maps.append(SourceMap(source, iteration, advantages_KN[:, best_first(advantages_KN)]))
     return tuple(maps)
@@ -65,7 +65,7 @@ def shares(samples: Samples) -> tuple[Shares, ...]:
 
 def sources(samples: Samples) -> list[str]:
     """Prompt sources in the order in which they appear."""
-    return _in_order(samples.source_N.tolist())
+    return sources_in_order(samples.source_N.tolist())
 
 
 def _shares(source: str, advantages_KN: Floats) -> Shares:
@@ -78,5 +78,6 @@ def _shares(source: str, advantages_KN: Floats) -> Shares:
     return Shares(source, len(low_N), float(specialists_N.mean()), float((low_N > 0).mean()))
 
 
-def _in_order(values: Sequence[str]) -> list[str]:
+def sources_in_order(values: Sequence[str]) -> list[str]:
+    """Each source once, in the order in which they appear."""
     return list(dict.fromkeys(values))

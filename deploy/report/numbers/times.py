@@ -87,10 +87,8 @@ def _lost(
 ) -> tuple[Part, ...]:
     found = []
     if "learner_wait" in stages:
-        idle, note = (
-            float(np.nansum(stages["learner_wait"])),
-            "it had nothing to do; controller.max_staleness: 1 overlaps",
-        )
+        idle = float(np.nansum(stages["learner_wait"]))
+        note = "it had nothing to do; controller.max_staleness: 1 lets it work while images are drawn"
         found.append(_part("learner idle", idle, wall_s, note))
     if "rewards" in stages:
         late, note = float(np.nansum(stages["rewards"])), "images drawn, scores missing: more replicas of a pool"
