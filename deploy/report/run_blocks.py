@@ -57,7 +57,7 @@ def _weights(names: Sequence[str], found: GradientNumbers | None, prefix: str) -
 
 
 def _conflict(names: Sequence[str], found: GradientNumbers | None, prefix: str) -> Block:
-    title = "Do the rewards' gradients agree?"
+    title = "Gradient cosines"
     if found is None:
         return Block(f"{prefix}-cosines", title, missing=(NO_STEPS,))
     drawings: list[Drawing] = []
@@ -109,7 +109,7 @@ def _norms(names: Sequence[str], found: GradientNumbers | None, prefix: str) -> 
 
 
 def _kl(found: GradientNumbers | None, prefix: str) -> Block:
-    title = "KL to the base model"
+    title = "KL to the base"
     if found is None:
         return Block(f"{prefix}-kl", title, missing=(NO_STEPS,))
     drawings, missing = [], []
@@ -213,7 +213,7 @@ def _counts(counts: Counts) -> str:
 def _recipe(record: RunRecord, prefix: str) -> Block:
     missing = () if record.config_text else ("config.yaml cannot be read.",)
     text = "The recipe with every default filled in, as config.yaml holds it."
-    return Block(f"{prefix}-recipe", "Resolved recipe", text, missing=missing, code=record.config_text)
+    return Block(f"{prefix}-recipe", "Recipe", text, missing=missing, code=record.config_text)
 
 
 def _versions(record: RunRecord, prefix: str) -> Block:

@@ -159,10 +159,11 @@ def training(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups
         band += ", or over seeds where one line stands for several"
     text = (
         "Lines: mean training score of the last five iterations, whose prompts change each time; the band is its "
-        f"{band}. Points: held-out means of the evaluation weights, with their standard error."
+        f"{band}. Points: held-out means of the evaluation weights, with their standard error. A reward may train on a "
+        "graded score and be reported by its strict rule, as GenEval is, so lines and points need not meet."
     )
     missing = () if drawings else ("No score of any run can be read.",)
-    return Block("scores", "Scores over training", text if drawings else "", tuple(drawings), missing=missing)
+    return Block("scores", "Scores", text if drawings else "", tuple(drawings), missing=missing)
 
 
 def _line(group: Replicates, name: str, numbers: Sequence[RunNumbers]) -> lines.Line:

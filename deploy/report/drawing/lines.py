@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from deploy.progress.view import number as shown
 from deploy.report.drawing.style import FAINT, Look, label, legend_below, look, panel, styled
@@ -119,6 +119,15 @@ def _steps_axis(axes: Axes, log: bool) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     if log:
         axes.set_yscale("log")
+        plain = FuncFormatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_formatter(plain if _decades(axes) < 1 else NullFormatter())
+
+
+def _decades(axes: Axes) -> float:
+    """Powers of ten that a logarithmic axis spans; in less than one, only the ticks in between say anything."""
+    low, high = axes.get_ylim()
+    return float(np.log10(high / low))
 
 
 def _first_last(values: Floats) -> str:

@@ -40,7 +40,7 @@ def cosines(title: str, names: Sequence[str], snapshot: Snapshot, prefix: str) -
             for (row, column), value in np.ndenumerate(values_KK):
                 if np.isfinite(value):
                     ink = "white" if abs(value) > 0.65 else INK
-                    text = f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
+                    text = f"{round(value, 2) + 0.0:.2f}".replace("-", "\N{MINUS SIGN}")
                     axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=ink)
         alt = f"{title}: cosines between the rewards' gradients. " + _pairs(names, values_KK)
         return Drawing(title, alt, to_svg(figure, prefix, alt))

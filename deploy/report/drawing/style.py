@@ -95,6 +95,8 @@ def panel(labels: Sequence[str] = (), height: float = HEIGHT) -> tuple[Figure, A
     """An empty panel, higher where a legend with these labels is to stand beneath it."""
     rows = -(-len(labels) // legend_columns(labels))
     figure = Figure(figsize=(WIDTH, height + rows * LEGEND_ROW), layout="constrained")
+    # The page's font may be wider than the one that room was made for.
+    figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr]
     return figure, figure.add_subplot()
 
 
