@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import typer
 
+from deploy.commands.arena import arena
 from deploy.commands.check import check
 from deploy.commands.data import data
 from deploy.commands.evaluate import evaluate
@@ -33,6 +34,7 @@ app.command(name="eval")(evaluate)
 app.command()(generate)
 app.command()(status)
 app.command()(report)
+app.command()(arena)
 app.command()(scale)
 app.command(name="serve-reward")(serve_reward)
 

@@ -1,14 +1,13 @@
 """What `marble report` does: run directories in, one HTML file or the numbers out."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from deploy.errors import loading
 from deploy.files import to_json, write_text
-from deploy.overview import find_runs
+from deploy.report.naming import labels, named_runs
 from deploy.report.numbers.replicates import group
 from deploy.report.numbers.run import RunNumbers, numbers_of, plain
 from deploy.report.page import html, is_ours
@@ -42,27 +41,6 @@ def write_report(runs: Sequence[Path], out: Path | None, as_json: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     print(path)
-
-
-def named_runs(runs: Sequence[Path]) -> list[RunDir]:
-    """Run directories, each once; a folder of runs stands for all of them.
-
-    Raises:
-        UserError: a path is neither.
-    """
-    found = [run_dir for path in runs for run_dir in find_runs(expanded(path, "RUN"))]
-    return list({run_dir.path.resolve(): run_dir for run_dir in found}.values())
-
-
-def labels(paths: Sequence[Path]) -> list[str]:
-    """Names of run directories; with as many of their parents as it takes to tell them apart."""
-    found = [path.name for path in paths]
-    for depth in range(2, max(len(path.parts) for path in paths) + 1):
-        twice = {name for name, count in Counter(found).items() if count > 1}
-        if not twice:
-            break
-        found = ["/".join(p.parts[-depth:]) if name in twice else name for name, p in zip(found, paths, strict=True)]
-    return found
 
 
 def page_path(runs: Sequence[RunDir], out: Path | None) -> Path:

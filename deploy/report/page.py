@@ -3,11 +3,9 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from deploy.html import environment
 from deploy.report import shared_blocks
 from deploy.report.blocks import Block
 from deploy.report.galleries import Galleries, galleries
@@ -19,7 +17,6 @@ from deploy.summary import CLEAR_SE
 
 GENERATOR = "MARBLE report"
 """By which a page of ours is known, so that no other file is ever overwritten."""
-ROOM = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -31,19 +28,6 @@ class RunPart:
     path: str
     tiles: tuple[tuple[str, str], ...]
     blocks: tuple[Block, ...]
-
-
-@cache
-def environment() -> Environment:
-    """Templates of this room. Every text that goes in is escaped: prompts and names of runs are anyone's to write."""
-    # No mode of deploy.errors: an undefined name is a bug of ours.
-    return Environment(
-        loader=FileSystemLoader([ROOM / "report" / "templates", ROOM / "arena" / "templates"]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def html(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> str:

@@ -83,20 +83,24 @@ def _why(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if isinstance(error, LookupError | TypeError) else text
 
 
-def data_uri(path: Path) -> str:
-    """The picture itself as an address, without any metadata of the file; large ones smaller and as WebP.
+def data_uri(path: Path, max_side: int = MAX_SIDE) -> str:
+    """A picture of a file, as :func:`encoded`.
 
     Raises:
         OSError: no such image.
     """
     with Image.open(path) as image:
-        picture = image.convert("RGB")
+        return encoded(image.convert("RGB"), max_side)
+
+
+def encoded(picture: Image.Image, max_side: int) -> str:
+    """The picture itself as an address; one with a longer side than `max_side` pixels smaller and as WebP."""
     kind, options = ("PNG", {"optimize": True})
-    if max(picture.size) > MAX_SIDE:
-        picture.thumbnail((MAX_SIDE, MAX_SIDE))
+    if max(picture.size) > max_side:
+        picture.thumbnail((max_side, max_side))
         kind, options = "WEBP", {"quality": WEBP_QUALITY}
     buffer = io.BytesIO()
-    # A copy of the pixels alone: neither text chunks nor colour profiles of the file go with it.
+    # A copy of the pixels alone: neither text chunks nor colour profiles of a file go with it.
     Image.frombytes("RGB", picture.size, picture.tobytes()).save(buffer, kind, **options)
     return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 

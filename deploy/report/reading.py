@@ -72,7 +72,7 @@ def read_record(run_dir: RunDir, label: str) -> RunRecord:
         names=names,
         samples=arrays.join_samples(samples) if samples else None,
         steps=arrays.join_steps(steps) if steps else None,
-        evaluations=_evaluations(run_dir, missing),
+        evaluations=read_evaluations(run_dir, missing),
         events=_lines(run_dir.metrics, missing),
         launches=_lines(run_dir.launches, missing),
         pictures=pictures,
@@ -129,7 +129,8 @@ def _ledger(
     return found
 
 
-def _evaluations(run_dir: RunDir, missing: list[str]) -> tuple[Evaluation, ...]:
+def read_evaluations(run_dir: RunDir, missing: list[str]) -> tuple[Evaluation, ...]:
+    """Every readable evaluation in order; what cannot be read is added to `missing`."""
     found: list[Evaluation] = []
     broken: list[str] = []
     paths = [path for path in (run_dir.path / "evaluations").glob("*.parquet") if path.stem.isascii()]
