@@ -140,11 +140,11 @@ def _print(key: KeyFile, counted: Counted, rows: Sequence[Tally]) -> None:
     console.print(shown)
     left = left_share(counted.choices)
     share, span = _interval(left)
+    voters = f"{counted.voters} voter{'s' if counted.voters != 1 else ''}"
     lines = [
-        f"{counted.votes} votes of {counted.voters} voter{'s' if counted.voters != 1 else ''}; left was chosen in {share} "
-        f"of those that chose a side ({span}).",
+        f"{counted.votes} votes of {voters}; left was chosen in {share} of those that chose a side ({span}).",
         f"{counted.unjudged} pairs have no vote; {len(key.identical)} with the same pictures count as ties.",
-        "A pair counts once, with the mean of its voters' votes; a tie is half a win for either side. Intervals: Wilson.",
+        "A pair counts once, with the mean of its voters' votes; a tie is half a win for either. Intervals: Wilson.",
     ]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 

@@ -21,7 +21,7 @@ def arena(
         typer.Option(
             min=1,
             metavar="N",
-            help="Draw the first N held-out prompts of each source anew, not only the kept pictures.",
+            help="Draw N held-out prompts of each source anew, instead of the kept pictures.",
         ),
     ] = None,
     device: Annotated[
@@ -30,7 +30,7 @@ def arena(
     tally: Annotated[bool, typer.Option("--tally", help="Count saved votes instead of writing a page.")] = False,
     key: Annotated[
         Path | None,
-        typer.Option(metavar="key.json", help="With --tally: the key; default: beside the votes, or ./arena."),
+        typer.Option(metavar="key.json", help="With --tally; default: beside the votes, or in ./arena."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -44,7 +44,7 @@ def html(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> str:
         for i, (r, n) in enumerate(zip(records, numbers, strict=True))
     ]
     return (
-        environment()
+        environment("report")
         .get_template("report.html.j2")
         .render(
             generator=GENERATOR,

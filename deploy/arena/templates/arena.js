@@ -47,7 +47,7 @@ function show() {
       const image = at(`${side}-image`);
       image.onload = () => image.classList.toggle("small", image.naturalWidth <= 128);
       image.src = pair[side];
-      image.alt = `${side === "left" ? "Left" : "Right"} picture for: ${pair.prompt}`;
+      image.alt = `${side === "left" ? "First" : "Second"} picture for: ${pair.prompt}`;
       at(side).classList.toggle("chosen", choice === side);
     }
     at("tie").classList.toggle("main", choice === "tie");

@@ -109,6 +109,4 @@ def legend_below(figure: Figure, axes: Axes) -> None:
 
 def diverging() -> Colormap:
     """Blue above 0, orange-red below, white at 0, grey where nothing is known; no pair of red and green."""
-    colours = matplotlib.colormaps["RdBu"].copy()
-    colours.set_bad(UNKNOWN)
-    return colours
+    return matplotlib.colormaps["RdBu"].with_extremes(bad=UNKNOWN)
