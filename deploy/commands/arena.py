@@ -15,7 +15,9 @@ def arena(
             metavar="RUN [RUN] | VOTES...", help="Two runs, or one that is compared with its base; with --tally: votes."
         ),
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where page and key go; default: ./arena.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FOLDER", help="Where page and key go; default: ./arena.")
+    ] = None,
     draw: Annotated[
         int | None,
         typer.Option(

@@ -14,7 +14,12 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Where the page goes; default: into a single run, else ./report.html."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE.html",
+            help="Where the page goes; default: into a single run, else ./report.html.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from deploy_helpers import Marble, problem, tree
-from made_run import write_run
 
 from deploy.report.drawing import style
 from deploy.report.drawing.lines import together
 from deploy.report.drawing.maps import cosines
 from deploy.report.naming import labels
 from deploy.report.numbers.gradients import Series, Snapshot
+from tests.unit.deploy.report.made_run import write_run
 
 
 class Page(HTMLParser):

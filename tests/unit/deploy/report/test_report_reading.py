@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_run import NAMES, write_run
 from PIL import Image, PngImagePlugin
 
 from deploy.report import pictures
@@ -14,6 +13,7 @@ from deploy.report.numbers.arrays import samples_of, steps_of
 from deploy.report.numbers.run import numbers_of, plain
 from deploy.report.reading import RunRecord, read_record
 from deploy.rundir import RunDir
+from tests.unit.deploy.report.made_run import NAMES, write_run
 
 
 def record(folder: Path) -> RunRecord:
