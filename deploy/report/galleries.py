@@ -66,11 +66,11 @@ def galleries(records: Sequence[RunRecord]) -> Galleries:
         base = next((one for one in record.pictures if one.done == 0 and one.pictures), None)
         last = next((one for one in reversed(record.pictures) if one.done > 0 and one.pictures), None)
         if base is None and last is None:
-            missing.append(f"{who}no pictures (the run was stopped before its first evaluation, or they were removed).")
+            missing.append(f"{who}No pictures: the run has not been evaluated yet, or they were removed.")
         elif base is None:
-            missing.append(f"{who}no pictures of the base.")
+            missing.append(f"{who}No pictures of the base.")
         elif last is None:
-            missing.append(f"{who}no pictures of a later evaluation yet.")
+            missing.append(f"{who}No pictures of a later evaluation yet.")
         if base is not None and not any(_same(base, column) for column in columns):
             columns.append(_Column("base" if not columns else f"{who}base", _by_id(base)))
         if last is not None:

@@ -28,7 +28,7 @@ OVERFLOW = "return document.documentElement.scrollWidth - document.documentEleme
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebDriver]:
+def browser() -> Iterator[WebDriver]:
     options = webdriver.ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
         options.add_argument(argument)
@@ -47,6 +47,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
 
 
+@pytest.fixture(scope="module")
+def pages(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Number of runs -> their report."""
+    folder = tmp_path_factory.mktemp("pages")
+    found = {num: folder / f"report{num}.html" for num in (1, 2)}
+    for num, page in found.items():
+        assert cli.run(["report", *map(str, runs[:num]), "--out", str(page)]) == 0
+    return found
+
+
 def sized(browser: WebDriver, size: tuple[int, int]) -> None:
     """A window of exactly this size, also smaller than a desktop's may be."""
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
@@ -60,12 +70,10 @@ def complaints(browser: WebDriver) -> list[str]:
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1280 px", "phone"])
 @pytest.mark.parametrize("num_runs", [1, 2])
 def test_a_report_shows_every_picture_fits_the_screen_and_says_nothing_on_the_console(
-    browser: WebDriver, runs: tuple[Path, Path], tmp_path: Path, size: tuple[int, int], num_runs: int
+    browser: WebDriver, pages: dict[int, Path], size: tuple[int, int], num_runs: int
 ) -> None:
-    page = tmp_path / "report.html"
-    assert cli.run(["report", *map(str, runs[:num_runs]), "--out", str(page)]) == 0
     sized(browser, size)
-    browser.get(page.as_uri())
+    browser.get(pages[num_runs].as_uri())
     assert len(browser.find_elements(By.CSS_SELECTOR, "img")) == 3 * (num_runs + 1)
     assert len(browser.find_elements(By.CSS_SELECTOR, "figure svg")) >= 12
     assert browser.execute_script(UNSEEN) == 0
