@@ -36,7 +36,8 @@ def write_report(runs: Sequence[Path], out: Path | None, as_json: bool) -> None:
     if path is None:
         print(to_json(as_data(records, numbers)))
         return
-    text = html(records, numbers)
+    # Halves of characters, which JSON texts may hold, have no place in a file.
+    text = html(records, numbers).encode("utf-8", "backslashreplace").decode()
     with loading(str(path)):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)

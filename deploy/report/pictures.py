@@ -48,7 +48,7 @@ def read_pictures(samples_dir: Path) -> tuple[tuple[PictureSet, ...], tuple[str,
         try:
             entries = json_text.parse(index.read_bytes())["samples"]
             found = tuple(_picture(folder, entry) for entry in entries)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             problems.append(f"{samples_dir.name}/{folder.name}/{INDEX} cannot be read ({_why(error)})")
             continue
         broken = [(picture, why) for picture in found if (why := _broken(picture.path))]
@@ -80,7 +80,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     text = one_line(str(error))[:160]
-    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError | TypeError) else text
+    return f"{type(error).__name__}: {text}" if isinstance(error, LookupError | TypeError | AttributeError) else text
 
 
 def data_uri(path: Path, max_side: int = MAX_SIDE) -> str:
@@ -95,7 +95,8 @@ def data_uri(path: Path, max_side: int = MAX_SIDE) -> str:
 
 def encoded(picture: Image.Image, max_side: int) -> str:
     """The picture itself as an address; one with a longer side than `max_side` pixels smaller and as WebP."""
-    kind, options = ("PNG", {"optimize": True})
+    kind = "PNG"
+    options: dict[str, Any] = {"optimize": True}
     if max(picture.size) > max_side:
         picture.thumbnail((max_side, max_side))
         kind, options = "WEBP", {"quality": WEBP_QUALITY}

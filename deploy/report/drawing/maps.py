@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.colors import Normalize
 
-from deploy.report.drawing.style import INK, WIDTH, diverging, panel, styled
+from deploy.report.drawing.style import INK, WIDTH, diverging, label, panel, styled
 from deploy.report.drawing.svg import Drawing, to_svg
 from deploy.report.numbers.arrays import Floats
 from deploy.report.numbers.gradients import Snapshot
@@ -33,6 +33,7 @@ def cosines(title: str, names: Sequence[str], snapshot: Snapshot, prefix: str) -
         axes.set_aspect("equal")
         ticks = np.arange(size) + 0.5
         many = size > MAX_NUMBERED
+        names = [label(name) for name in names]
         axes.set_xticks(ticks, names, rotation=90 if many else 30, ha="center" if many else "right")
         axes.set_yticks(ticks, names)
         axes.tick_params(length=0)
@@ -49,7 +50,10 @@ def cosines(title: str, names: Sequence[str], snapshot: Snapshot, prefix: str) -
 def _pairs(names: Sequence[str], values_KK: Floats) -> str:
     """The most opposed and the most aligned pair in words."""
     rows, columns = np.triu_indices(len(names), k=1)
-    known = [(float(values_KK[i, j]), f"{names[i]} and {names[j]}") for i, j in zip(rows, columns, strict=True)]
+    known = [
+        (float(values_KK[i, j]), f"{names[i]} and {names[j]}")
+        for i, j in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
     known = [pair for pair in known if np.isfinite(pair[0])]
     if not known:
         return "No pair is known."
@@ -72,12 +76,12 @@ def advantages(title: str, names: Sequence[str], source: SourceMap, prefix: str)
             linewidth=0.5 if values_KN.shape[1] <= 64 else 0,
         )
         axes.invert_yaxis()
-        axes.set_yticks(np.arange(len(names)) + 0.5, names)
+        axes.set_yticks(np.arange(len(names)) + 0.5, [label(name) for name in names])
         axes.set_xticks([])
         axes.set_xlabel(f"{values_KN.shape[1]} samples")
         axes.tick_params(length=0)
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05, extend="both", ticks=[-2, 0, 2])
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         alt = f"{title}: advantages of {values_KN.shape[1]} samples of {source.source}. " + _means(names, values_KN)
         return Drawing(title, alt, to_svg(figure, prefix, alt))
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 WIDTH, HEIGHT = 4.4, 2.7
 """Inches of a panel: text of 8.5 points is then read at about 11 pixels in a column of 400 and on a phone."""
@@ -26,7 +28,7 @@ STROKES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6))
 UNKNOWN = "#d9dce1"
 """Cells of which nothing is known."""
 
-_RC = {
+_RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.edgecolor": FAINT,
@@ -79,7 +81,8 @@ def styled() -> Iterator[None]:
 
 
 def label(text: str) -> str:
-    """A name as a legend takes it: matplotlib leaves out those that begin with an underscore."""
+    """A name as plots take it: XML has no control characters, and legends leave out what begins with an underscore."""
+    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     text = f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
     half = MAX_LABEL // 2
     return text if len(text) <= MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
@@ -94,9 +97,9 @@ def legend_columns(labels: Sequence[str]) -> int:
 def panel(labels: Sequence[str] = (), height: float = HEIGHT) -> tuple[Figure, Axes]:
     """An empty panel, higher where a legend with these labels is to stand beneath it."""
     rows = -(-len(labels) // legend_columns(labels))
-    figure = Figure(figsize=(WIDTH, height + rows * LEGEND_ROW), layout="constrained")
-    # The page's font may be wider than the one that room was made for.
-    figure.get_layout_engine().set(w_pad=0.08)  # type: ignore[union-attr]
+    # The page's font may be wider than the one that room is made for.
+    layout = ConstrainedLayoutEngine(w_pad=0.08)
+    figure = Figure(figsize=(WIDTH, height + rows * LEGEND_ROW), layout=layout)
     return figure, figure.add_subplot()
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
@@ -33,7 +34,10 @@ def to_svg(figure: Figure, prefix: str, alt: str) -> Markup:
     Its ids begin with `prefix`, so that no two figures share one.
     """
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", transparent=True)
+    with warnings.catch_warnings():
+        # Texts stay texts, so the browser's fonts draw them and not matplotlib's.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(buffer, format="svg", transparent=True)
     root = ElementTree.fromstring(buffer.getvalue())
     for parent in root.iter():
         for child in list(parent):

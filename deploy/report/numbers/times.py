@@ -14,6 +14,8 @@ from deploy.report.numbers.arrays import Floats, Ints, Steps
 
 STAGES = ("rollout", "rewards", "learner", "sync", "other")
 """Stages of an iteration, in their order; together they are its `total`."""
+MAX_SECONDS = 1e12
+"""More is no time of a run."""
 SLOW = 1.5
 """Times the median from which an iteration counts as slow."""
 
@@ -140,7 +142,9 @@ def _total(event: Mapping[str, Any]) -> float:
 def _seconds(data: Mapping[str, Any], key: str) -> float:
     """A number of a file that anyone may have written; NaN where it is none."""
     value = data.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_SECONDS:
+        return float("nan")
+    return float(value)
 
 
 def _part(what: str, seconds: float, wall_s: float, note: str) -> Part:

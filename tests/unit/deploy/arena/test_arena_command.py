@@ -22,7 +22,7 @@ from tests.unit.deploy.report.made_run import EVAL_PROMPTS, write_run
 
 @pytest.fixture
 def runs(workdir: Path) -> tuple[Path, Path]:
-    return write_run(workdir / "runs" / "first"), write_run(workdir / "runs" / "second", seed=2, shift=0.1)
+    return write_run(workdir / "runs" / "walnut"), write_run(workdir / "runs" / "cherry", seed=2, shift=0.1)
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def side_of(arena: dict[str, Any], pair: dict[str, str]) -> str:
     return {token(key["key"], p["prompt_id"], s): s for p in key["pairs"] for s in SIDES}[pair["pair"]]
 
 
-def vote_file(path: Path, arena: dict[str, Any], choose: Callable[[dict[str, str]], str], **changes: Any) -> Path:
+def vote_file(path: Path, made: dict[str, Any], choose: Callable[[dict[str, str]], str], **changes: Any) -> Path:
     """Votes on every pair of the page."""
-    votes = [{"pair": pair["pair"], "choice": choose(pair), "seconds": 1.5} for pair in arena["page"]["pairs"]]
-    head = {"format": "marble-arena-votes", "version": 1, "arena": arena["page"]["arena"], "voter": "v1"}
+    votes = [{"pair": pair["pair"], "choice": choose(pair), "seconds": 1.5} for pair in made["page"]["pairs"]]
+    head = {"format": "marble-arena-votes", "version": 1, "arena": made["page"]["arena"], "voter": "v1"}
     path.write_text(json.dumps({**head, "exported": "2026-01-01T00:00:00Z", "votes": votes, **changes}))
     return path
 
@@ -65,24 +65,24 @@ def test_the_page_shows_each_prompts_two_pictures_on_the_sides_its_token_says(
 
 def test_the_page_hides_runs_and_key_and_needs_no_address(arena: dict[str, Any], runs: tuple[Path, Path]) -> None:
     text = arena["text"]
-    for hidden in ("first", "second", arena["key"]["key"], "runs", "://", "plain/0"):
-        assert hidden not in re.sub(r"firstOpen|First picture|Second picture", "", text), hidden
+    for hidden in ("walnut", "cherry", arena["key"]["key"], "runs", "://", "plain/0"):
+        assert hidden not in text, hidden
     assert "<b>bold" not in text
     assert arena["page"]["arena"] == arena_id(arena["key"]["key"])
-    assert arena["key"]["a"]["label"] == "first"
+    assert arena["key"]["a"]["label"] == "walnut"
 
 
 def test_votes_are_counted_for_the_run_behind_the_side(arena: dict[str, Any], marble: Marble) -> None:
     """Whoever always chooses the first run's picture gives it every pair, on whichever side it stood."""
     vote_file(Path("arena/votes.json"), arena, lambda pair: "left" if side_of(arena, pair) == "a" else "right")
     data = json.loads(marble("arena", "--tally", "arena/votes.json", "--json").out)
-    assert (data["a"]["label"], data["b"]["label"], data["a"]["done"]) == ("first", "second", 3)
+    assert (data["a"]["label"], data["b"]["label"], data["a"]["done"]) == ("walnut", "cherry", 3)
     everything = data["tallies"][-1]
     assert (everything["pairs"], everything["wins_a"], everything["wins_b"]) == (3, 3, 0)
     assert everything["a"]["rate"] == 1.0
     assert [row["source"] for row in data["tallies"]] == ["plain", "signs", "all"]
     ran = marble("arena", "--tally", "arena/votes.json")
-    assert "A: first, after 3 iterations" in ran.out
+    assert "A: walnut, after 3 iterations" in ran.out
     assert "100.0%" in ran.out
     assert "3 votes of 1 voter;" in ran.out
 
@@ -120,7 +120,7 @@ def test_pairs_with_the_same_pictures_are_not_shown_and_count_as_ties(runs: tupl
 def test_one_run_is_compared_with_its_base(runs: tuple[Path, Path], marble: Marble) -> None:
     assert marble("arena", runs[0], "--out", "alone").code == 0
     key = json.loads(Path("alone/key.json").read_text())
-    assert (key["a"]["label"], key["a"]["done"], key["b"]["label"], key["b"]["done"]) == ("base", 0, "first", 3)
+    assert (key["a"]["label"], key["a"]["done"], key["b"]["label"], key["b"]["done"]) == ("base", 0, "walnut", 3)
 
 
 def test_what_an_arena_needs_is_said_in_one_line(runs: tuple[Path, Path], marble: Marble, workdir: Path) -> None:
@@ -129,10 +129,10 @@ def test_what_an_arena_needs_is_said_in_one_line(runs: tuple[Path, Path], marble
     problem(marble("arena", first, second, write_run(workdir / "third")), "got 3")
     problem(marble("arena", "nothing", first), "nothing is neither a run directory nor a folder of runs")
     other = write_run(workdir / "other", changes={"eval.seed": 8})
-    problem(marble("arena", first, other), "eval.seed is 7 in first and 8 in other")
+    problem(marble("arena", first, other), "eval.seed is 7 in walnut and 8 in other")
     shutil.rmtree(second / "samples" / "000003")
     problem(marble("arena", first, second), f"{second} has no pictures of a later evaluation")
-    problem(marble("arena", first, first.parent / "second", "--device", "cpu"), "--device means nothing without --draw")
+    problem(marble("arena", first, first.parent / "cherry", "--device", "cpu"), "--device means nothing without --draw")
     problem(marble("arena", first, second, "--json"), "--json means nothing without --tally")
     assert not Path("arena").exists()
 
@@ -141,7 +141,7 @@ def test_another_base_or_sampler_is_a_warning(runs: tuple[Path, Path], marble: M
     other = write_run(workdir / "other", shift=0.2, changes={"policy.base": "large"})
     ran = marble("arena", runs[0], other)
     assert ran.code == 0
-    assert ran.lines == ["warning: policy.base is tiny in first and large in other"]
+    assert ran.lines == ["warning: policy.base is tiny in walnut and large in other"]
 
 
 def test_an_arena_is_never_overwritten(arena: dict[str, Any], runs: tuple[Path, Path], marble: Marble) -> None:
