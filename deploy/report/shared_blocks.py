@@ -41,10 +41,9 @@ def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> Blo
 def _about(record: RunRecord, numbers: RunNumbers) -> tuple[Cell, ...]:
     state, config = record.state, flat(record.config)
     done = f"{state.done} of {state.iterations}" if state.iterations else "-"
-    tone = "bad" if state.state == "unreadable" else ""
     return row(
         record.label,
-        Cell(state.state, tone),
+        Cell(state.state, "bad" if state.state == "unreadable" else ""),
         done,
         duration(numbers.times.wall_s),
         _cut(config.get("run.seed")),
