@@ -198,6 +198,7 @@ def _failures(numbers: RunNumbers, prefix: str) -> Block:
             row("solves not optimal", f"{odd} of {steps.solves}", Cell(_counts(steps.statuses), "faint")),
             row("rewards left out of a solve", str(sum(n for _, n in steps.left)), Cell(_counts(steps.left), "faint")),
             row("restarts", str(numbers.restarts), ""),
+            row("alarms of reward hacking", str(len(numbers.alarms)), Cell("; ".join(numbers.alarms), "faint")),
         ]
         tables.append(table(("steps", "number", "why"), rows))
     return Block(f"{prefix}-failures", "Failures", "", tuple(drawings), tuple(tables), tuple(missing))

@@ -88,6 +88,15 @@ def restarts(events: Sequence[Mapping[str, Any]]) -> int:
     return sum(event.get("event") == "resume" for event in events)
 
 
+def alarms(events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Held-out rewards that fell while the training rewards rose, as the run noted them."""
+    return tuple(
+        f"{event.get('reward')} fell while the training rewards rose, after {event.get('done')} iterations"
+        for event in events
+        if event.get("event") == "reward_hacking"
+    )
+
+
 def commonest(texts: Iterable[str]) -> Counts:
     """The NUM_REASONS commonest texts; equally common ones by the alphabet."""
     return tuple(sorted(Counter(texts).items(), key=lambda item: (-item[1], item[0]))[:NUM_REASONS])

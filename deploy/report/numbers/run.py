@@ -62,6 +62,7 @@ class RunNumbers:
     gradients: GradientNumbers | None
     times: Times
     restarts: int
+    alarms: tuple[str, ...]
 
 
 def numbers_of(record: RunRecord) -> RunNumbers:
@@ -76,6 +77,7 @@ def numbers_of(record: RunRecord) -> RunNumbers:
         gradients=_of_steps(record),
         times=times(steps, record.events),
         restarts=failures.restarts(record.events),
+        alarms=failures.alarms(record.events),
     )
 
 

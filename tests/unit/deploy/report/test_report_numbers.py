@@ -246,6 +246,12 @@ def test_steps_that_were_skipped_and_solves_that_were_not_optimal_are_told_with_
     assert found.left == (("a: no signal", 1), ("b: zero gradient", 1))
 
 
+def test_alarms_and_restarts_are_those_the_run_noted() -> None:
+    events = [{"event": "resume"}, {"event": "reward_hacking", "reward": "taste", "done": 40}, {"event": "resume"}]
+    assert failures.restarts(events) == 2
+    assert failures.alarms(events) == ("taste fell while the training rewards rose, after 40 iterations",)
+
+
 def test_the_commonest_reasons_come_first() -> None:
     assert failures.commonest("cabcaabzyx")[:4] == (("a", 3), ("b", 2), ("c", 2), ("x", 1))
     assert len(failures.commonest("cabcaabzyx")) == failures.NUM_REASONS
