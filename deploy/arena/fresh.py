@@ -7,6 +7,7 @@ from actors.prompts import Prompt, read_sources
 from deploy.arena.sides import ARENA_SIDE, BASE, Contestant, Entry, Match, checked, matched
 from deploy.drawing import Look, draw, find_look, load
 from deploy.errors import ProblemsError, loading
+from deploy.libraries import quiet
 from deploy.recipe import Recipe
 from deploy.report.naming import labels
 from deploy.report.pictures import encoded
@@ -22,6 +23,7 @@ def drawn_match(runs: Sequence[RunDir], per_source: int, device: str | None, say
     Raises:
         UserError: a run has no LoRA yet, its prompts are gone, or the two have others.
     """
+    quiet()
     recipes = [load_run(run.path)[1] for run in runs]
     names = labels([run.path for run in runs])
     looks = [find_look(run.path, None, None, None) for run in runs]
