@@ -24,8 +24,6 @@ class Drawing:
     """What it shows, in words, for those who do not see it."""
     svg: Markup
     note: str = ""
-    wide: bool = False
-    """Whether it takes a whole row of the grid."""
 
 
 def to_svg(figure: Figure, prefix: str, alt: str) -> Markup:
