@@ -49,7 +49,8 @@ def _weights(names: Sequence[str], found: GradientNumbers | None, prefix: str) -
         return Block(f"{prefix}-weights", title, missing=(NO_STEPS,))
     drawings = []
     if found.weights.values.size:
-        drawings.append(lines.by_reward("Smoothed weights ᾱ", names, found.weights, f"{prefix}-ema"))
+        which = "Smoothed weights ᾱ" if found.alpha_star.values.size else "Applied weights"
+        drawings.append(lines.by_reward(which, names, found.weights, f"{prefix}-ema"))
     if found.alpha_star.values.size:
         drawings.append(lines.by_reward("Weights α* of single solves", names, found.alpha_star, f"{prefix}-star"))
     missing = () if drawings else ("No step of this run has weights.",)
@@ -71,9 +72,7 @@ def _conflict(names: Sequence[str], found: GradientNumbers | None, prefix: str) 
         note = "Below 0, the step goes against some reward."
         drawings.append(lines.together("Worst cosine of any reward", known, f"{prefix}-worst", note=note, zero=True))
     if known and len(known) == 1:
-        missing.append(
-            "The ledger does not hold the cosines of the plain sum of gradients (it was written before they were)."
-        )
+        missing.append("The ledger holds no cosines of the plain sum of gradients.")
     text = (
         "Cosines between the rewards' gradients over the same batch: blue pairs pull together, red ones apart. The "
         "worst cosine is that of the reward which a step served least."
