@@ -11,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.ui import WebDriverWait
 
 from deploy import cli
 from tests.unit.deploy.report.made_run import write_run
@@ -111,8 +112,7 @@ def test_votes_by_keyboard_are_kept_saved_and_counted(
     assert counter.text == "1 of 3"
     assert "chosen" in browser.find_element(By.ID, "right").get_attribute("class")
     body.send_keys(Keys.ARROW_LEFT)
-    browser.refresh()
-    assert browser.find_element(By.ID, "count").text == "3 of 3"
+    WebDriverWait(browser, 20).until(_kept)
     browser.find_element(By.ID, "right").click()
     assert browser.find_element(By.ID, "done").is_displayed()
 
@@ -124,6 +124,12 @@ def test_votes_by_keyboard_are_kept_saved_and_counted(
     capsys.readouterr()
     assert cli.run(["arena", "--tally", str(saved), "--key", str(folder / "key.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["choices"] == {"left": 1, "tie": 1, "right": 1}
+
+
+def _kept(browser: WebDriver) -> bool:
+    """Whether the page, loaded anew, goes on at the third pair: the browser writes votes down in its own time."""
+    browser.refresh()
+    return browser.find_element(By.ID, "count").text == "3 of 3"
 
 
 def _downloaded(folder: Path) -> Path:
