@@ -115,7 +115,7 @@ def _side_by_side(results: Sequence[Sequence[HeldoutResult]], groups: Sequence[R
         members = [{r.name: r for r in results[index]} for index in group.indices]
         if any(members):
             rows.append(row(group.label, *(_mean_cell([m[name] for m in members if name in m]) for name in names)))
-    caption = "After training: mean ± standard error (over seeds where there are several, else of the paired difference)"
+    caption = "After training: mean ± standard error (over seeds if there are several, else of the paired difference)"
     return table(("", *names), rows, caption)
 
 
