@@ -7,7 +7,6 @@ name.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,12 @@ from numpy.typing import NDArray
 
 from actors.files import write_atomically
 from actors.harvest import Harvest
+from actors.ledger_parts import CONFLICTS, SAMPLES, STEPS, parts
 from actors.prompts import Prompt
 from harmonizer.report import Solution
 from learner.config import WEIGHTED_SUM
 from learner.types import Conflict, IterationReport, StepRecord
 
-SAMPLES, STEPS, CONFLICTS = "samples", "steps", "conflicts"
 REPORT_NUMBERS = (
     "kkt_gap",
     "worst_cosine",
@@ -36,7 +35,6 @@ REPORT_NUMBERS = (
     "kl_growth",
 )
 """Fields of harmonizer.report.SolveReport that are one number each; `sum_` is of the plain sum Σ g_k."""
-PART_NAME = re.compile(r"(?P<table>[a-z]+)-(?P<iteration>[0-9]{6,})\.parquet")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Ledger:
         Args:
             gradient_names: what a step weighs, where it is not the rewards.
         """
-        self._folder = run_dir / "ledger"
+        self._run_dir, self._folder = run_dir, run_dir / "ledger"
         self._names = tuple(reward_names)
         self._gradients = self._names if gradient_names is None else tuple(gradient_names)
 
@@ -73,7 +71,7 @@ class Ledger:
     def truncate_after(self, iterations_done: int) -> None:
         """Drops the parts of iterations that a resumed run will do again."""
         for table in (SAMPLES, STEPS, CONFLICTS):
-            for iteration, path in _parts(self._folder, table):
+            for iteration, path in parts(self._run_dir, table):
                 if iteration >= iterations_done:
                     path.unlink()
         for path in self._folder.glob(".*.tmp"):
@@ -86,20 +84,6 @@ class Ledger:
     def _write(self, table: str, iteration: int, columns: Mapping[str, Any]) -> None:
         part = pa.table(dict(columns)).replace_schema_metadata({"rewards": "\n".join(self._names)})
         write_atomically(self.path(table, iteration), lambda temporary: pq.write_table(part, temporary))
-
-
-def read_table(run_dir: Path, table: str) -> pa.Table:
-    """All parts of one table, in the order of iterations; columns some parts lack are null there."""
-    parts = [pq.read_table(path) for _, path in _parts(run_dir / "ledger", table)]
-    if not parts:
-        return pa.table({})
-    return pa.concat_tables(parts, promote_options="permissive")
-
-
-def _parts(folder: Path, table: str) -> list[tuple[int, Path]]:
-    """(iteration, path) of each part of a table, in order; files of other names are none."""
-    found = ((PART_NAME.fullmatch(path.name), path) for path in folder.glob("*.parquet"))
-    return sorted((int(name["iteration"]), path) for name, path in found if name and name["table"] == table)
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from actors.crew import Outcome
 from actors.harvest import Draw, Harvest, draw_and_score
-from actors.ledger import SAMPLES, Ledger, LedgerEntry, read_table
+from actors.ledger import Ledger, LedgerEntry
+from actors.ledger_parts import SAMPLES, read_table
 from actors.local_ray import ROOT, connected
 from actors.prompts import Prompt
 from actors.pump import pump

@@ -6,11 +6,13 @@ from typing import NoReturn
 
 import typer
 
+from deploy.commands.arena import arena
 from deploy.commands.check import check
 from deploy.commands.compare import compare
 from deploy.commands.data import data
 from deploy.commands.evaluate import evaluate
 from deploy.commands.generate import generate
+from deploy.commands.report import report
 from deploy.commands.scale import scale
 from deploy.commands.serve_reward import serve_reward
 from deploy.commands.status import status
@@ -33,6 +35,8 @@ app.command()(data)
 app.command(name="eval")(evaluate)
 app.command()(generate)
 app.command()(status)
+app.command()(report)
+app.command()(arena)
 app.command()(scale)
 app.command(name="serve-reward")(serve_reward)
 
@@ -67,9 +71,9 @@ def _tell(error: Exception) -> int:
         print(f"error: {' '.join(error.format_message().split())} (see {path} --help)", file=sys.stderr)  # type: ignore[attr-defined]
         return 2
     # Not at the top: it loads pydantic, which --help does not need.
-    from deploy.errors import report
+    from deploy import errors
 
-    return report(error)
+    return errors.report(error)
 
 
 def _closed_pipe() -> int:

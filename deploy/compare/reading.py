@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from actors.evaluation import evaluated, evaluation_path
-from actors.ledger import CONFLICTS, STEPS, read_table
+from actors.ledger_parts import CONFLICTS, STEPS, read_table
 from actors.metrics import MetricsLog
 from actors.run_config import RunConfig
 from deploy.compare.runs import summary

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.controller import Controller, SilentListener
-from actors.ledger import SAMPLES, read_table
+from actors.ledger_parts import SAMPLES, read_table
 from actors.remote import Remote
 from actors.results import EvaluationResult, IterationResult, RunSummary
 from actors.run_config import RunConfig

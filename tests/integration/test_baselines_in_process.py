@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from actors.evaluation import evaluated
-from actors.ledger import CONFLICTS, STEPS, read_table
+from actors.ledger_parts import CONFLICTS, STEPS, read_table
 from actors.results import IterationResult
 from tests.integration.small_run import Recorder, contents, run, samples, small_config
 

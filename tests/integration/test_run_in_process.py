@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from actors.controller import Controller
-from actors.ledger import STEPS, read_table
+from actors.ledger_parts import STEPS, read_table
 from actors.lock import NAME as LOCK
 from actors.lock import RunLock
 from actors.results import IterationResult, RunSummary

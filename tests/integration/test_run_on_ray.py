@@ -15,7 +15,7 @@ import pytest
 
 from actors.controller import Controller
 from actors.ensemble import MemberLostError
-from actors.ledger import STEPS, read_table
+from actors.ledger_parts import STEPS, read_table
 from actors.results import ActorVitals, IterationResult, RunSummary
 from actors.run_config import RunConfig
 from tests.integration.on_ray import names_in, wait_until

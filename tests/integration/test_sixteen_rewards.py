@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.ledger import STEPS, read_table
+from actors.ledger_parts import STEPS, read_table
 from deploy.recipe import RECIPES, load_recipe
 from tests.integration.small_run import run, samples
 

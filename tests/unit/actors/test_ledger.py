@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from actors.ledger import CONFLICTS, SAMPLES, STEPS, Ledger, LedgerEntry, read_table, sample_columns, step_columns
+from actors.ledger import Ledger, LedgerEntry, sample_columns, step_columns
+from actors.ledger_parts import CONFLICTS, SAMPLES, STEPS, read_table
 from learner.types import Conflict, WeightedMean
 from tests.unit.actors import stand_ins
 from tests.unit.actors.stand_ins import harvest, prompts, report, step
