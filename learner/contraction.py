@@ -21,9 +21,16 @@ from torch.autograd.function import once_differentiable
 class Contraction:
     """Sums R × P weight gradients of bias-free linear layers while :meth:`watching` them."""
 
-    def __init__(self, layers: Sequence[nn.Linear], num_rows: int) -> None:
-        """Start at zero, with the layers' weights one after the other as columns."""
+    def __init__(self, layers: Sequence[nn.Linear], num_rows: int, rows_per_cell: int = 1) -> None:
+        """Start at zero, with the layers' weights one after the other as columns.
+
+        Args:
+            layers: whose weight gradients are summed.
+            num_rows: R.
+            rows_per_cell: rows of a layer's input that one cell has, one after the other (two under guidance).
+        """
         device = layers[0].weight.device
+        self._rows_per_cell = rows_per_cell
         self._layers = tuple(layers)
         self._sizes = [layer.weight.numel() for layer in layers]
         self.rows_RP = torch.zeros(num_rows, sum(self._sizes), device=device)
@@ -78,7 +85,8 @@ class Contraction:
             delta: [M, L, o] or [M, o] gradient in its output.
         """
         num_cells = self._coefficients_RM.shape[1]
-        if len(x) != num_cells or len(delta) != num_cells:
+        expected = num_cells * self._rows_per_cell
+        if len(x) != expected or len(delta) != expected:
             raise ValueError(f"layer {index} saw {len(x)} rows, but there are {num_cells} cells")
         x_MLi, delta_MLo = (tensor.reshape(num_cells, -1, tensor.shape[-1]) for tensor in (x, delta))
         each_MP = torch.bmm(delta_MLo.mT, x_MLi).float().flatten(1)

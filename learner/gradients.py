@@ -60,6 +60,7 @@ def reward_gradients(
     with_kl: bool,
     num_cells: int,
     ranks: Ranks,
+    rows_per_cell: int = 1,
 ) -> RewardGradients:
     """g_k of every reward (DESIGN 4, K gradients for the price of two), and ∇KL as a vector of its own.
 
@@ -70,12 +71,13 @@ def reward_gradients(
         with_kl: whether outcomes carry KL.
         num_cells: N·T over all ranks.
         ranks: whose gradients are summed.
+        rows_per_cell: of the layers' inputs; 2 under guidance.
 
     Raises:
         ValueError: weights of another shape, or a layer whose inputs do not have the cells as their first dimension.
     """
     num_rewards = number_of_rewards(weights_KN)
-    contraction = Contraction(layers, num_rewards + with_kl)
+    contraction = Contraction(layers, num_rewards + with_kl, rows_per_cell)
     rows_RP = contraction.rows_RP
     totals_R = torch.zeros(len(rows_RP), dtype=torch.float64, device=rows_RP.device)
     poisoned_R = torch.zeros(len(rows_RP), dtype=torch.bool, device=rows_RP.device)

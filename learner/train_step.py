@@ -22,7 +22,7 @@ from learner.drift import Drift, Staleness, Stray, staleness
 from learner.ema import Ema
 from learner.forward import Forward, trained_layers
 from learner.gradients import RewardGradients, combined, gramian, reward_gradients
-from learner.nft import mixed_weights, reward_weights
+from learner.nft import mixed_weights
 from learner.optimizer import LoraOptimizer
 from learner.ranks import Ranks
 from learner.signals import kl_cosines, kl_geometry
@@ -120,7 +120,9 @@ class TrainStep:
             self.ema.update(self.optimizer.parameters)
         self.optimizer.clear()
         self.amortized_norm = norm if not fault and direction.solution is None else NAN
-        return _record(update, direction, stray, norm, fault, time.perf_counter() - started)
+        clip_fraction, approx_kl = self.forward.policy_shift(self.ranks)
+        record = _record(update, direction, stray, norm, fault, time.perf_counter() - started)
+        return replace(record, clip_fraction=clip_fraction, approx_kl=approx_kl)
 
     def _direction(self, update: Update) -> Direction:
         active_K = update.signal.counts_K > 0
@@ -136,13 +138,8 @@ class TrainStep:
 
     def _weights_KN(self, signal: Signal) -> tuple[Tensor, Tensor]:
         counts_K = torch.as_tensor(signal.counts_K, device=signal.acceptance_KN.device, dtype=torch.float32)
-        return reward_weights(
-            signal.acceptance_KN,
-            signal.signal_KN,
-            counts_K,
-            self.config.timesteps,
-            self.config.advantage.max,
-            self.config.nft_beta,
+        return self.forward.reward_weights(
+            signal.acceptance_KN, signal.signal_KN, counts_K, self.config.timesteps, self.config.advantage.max
         )
 
     def _solved(self, update: Update, active_K: NDArray[np.bool_]) -> Direction:
@@ -155,6 +152,7 @@ class TrainStep:
             with_kl,
             update.num_cells,
             self.ranks,
+            self.forward.rows_per_cell,
         )
         gramian_RR = gramian(found.rows_RP)
         gramian_KK = gramian_RR[: len(active_K), : len(active_K)]
