@@ -157,7 +157,7 @@ class StepForward(Forward):
         counted_3M = torch.stack(
             [outside_M.double(), log_ratio_M.double().square(), torch.ones_like(outside_M).double()]
         )
-        self._totals += counted_3M.sum(1)
+        self._totals = self._totals + counted_3M.sum(1)
         return surrogate_pair(ratio_M, self.clip_range, score(cells.following, mean, cells.steps))
 
 

@@ -36,6 +36,8 @@ class Outcome:
     """[M] KL per cell times its weight; None when KL is off, or taken on no cell of this micro-batch."""
     kl_cotangent: Tensor | None
     """[M, C, h, w] share of this cell in the gradient of the mean KL, before β_KL; 0 where it is not taken."""
+    rows_per_cell: int = 1
+    """Rows of the forward pass that one cell has, one after the other."""
 
 
 class Forward:
@@ -113,7 +115,7 @@ class Forward:
             velocity = self._velocity(cells, module)
         pair = self._pair(cells, velocity, v_old, on_policy)
         kl_M, cotangent = (None, None) if v_ref is None else _kl(velocity.detach(), v_ref, cells, num_cells)
-        return Outcome(cells, velocity, pair, on_policy, kl_M, cotangent)
+        return Outcome(cells, velocity, pair, on_policy, kl_M, cotangent, self.rows_per_cell)
 
     def _references(self, batches: Sequence[Cells]) -> list[Tensor | None]:
         """v_ref where KL is taken, [rows, C, h, w] of each micro-batch; None where it has no such row."""

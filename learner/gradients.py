@@ -60,7 +60,6 @@ def reward_gradients(
     with_kl: bool,
     num_cells: int,
     ranks: Ranks,
-    rows_per_cell: int = 1,
 ) -> RewardGradients:
     """g_k of every reward (DESIGN 4, K gradients for the price of two), and ∇KL as a vector of its own.
 
@@ -71,13 +70,12 @@ def reward_gradients(
         with_kl: whether outcomes carry KL.
         num_cells: N·T over all ranks.
         ranks: whose gradients are summed.
-        rows_per_cell: of the layers' inputs; 2 under guidance.
 
     Raises:
         ValueError: weights of another shape, or a layer whose inputs do not have the cells as their first dimension.
     """
     num_rewards = number_of_rewards(weights_KN)
-    contraction = Contraction(layers, num_rewards + with_kl, rows_per_cell)
+    contraction = Contraction(layers, num_rewards + with_kl)
     rows_RP = contraction.rows_RP
     totals_R = torch.zeros(len(rows_RP), dtype=torch.float64, device=rows_RP.device)
     poisoned_R = torch.zeros(len(rows_RP), dtype=torch.bool, device=rows_RP.device)
@@ -90,7 +88,9 @@ def reward_gradients(
             passes = _passes(outcome, weights_KM[0], weights_KM[1])
             for index, one in enumerate(passes):
                 last = index == len(passes) - 1
-                broken_M = contraction.add(outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last)
+                broken_M = contraction.add(
+                    outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last, outcome.rows_per_cell
+                )
                 poisoned_R[one.rows] |= (one.used_RM & broken_M).any(1)
             del outcome  # where no pass has freed its graph, the next forward would find it in memory
     # A gradient that is not finite has no better value than NaN: it is the harmonizer's to drop.

@@ -152,7 +152,6 @@ class TrainStep:
             with_kl,
             update.num_cells,
             self.ranks,
-            self.forward.rows_per_cell,
         )
         gramian_RR = gramian(found.rows_RP)
         gramian_KK = gramian_RR[: len(active_K), : len(active_K)]

@@ -158,7 +158,6 @@ def apart(learner: Learner, update: Update) -> tuple[Tensor, Tensor]:
         True,
         update.num_cells,
         learner.ranks,
-        learner._step.forward.rows_per_cell,
     )
     return found.rows_RP, found.losses_K
 
