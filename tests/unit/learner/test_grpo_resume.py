@@ -14,8 +14,9 @@ from tests.unit.learner.batches import REWARDS
 from tests.unit.learner.grpo_batches import make_batch, make_learner
 from tests.unit.learner.grpo_golden import FILE, six_steps
 
-LOOSE = ("approx_kl",)
-"""A square of what is left when two densities nearly cancel."""
+LOOSE = {"loss": {"abs": 1e-6}, "approx_kl": {"rel": 1e-2}, "clip_fraction": {"abs": 0.05}}
+"""Advantages sum to 0 in a group, so an on-policy loss is rounding alone; log ratios are what is left of two densities;
+one cell of the 24 may lie on the bound."""
 
 
 def test_golden_steps(tiny_folder: Path) -> None:
@@ -28,8 +29,8 @@ def test_golden_steps(tiny_folder: Path) -> None:
     for step, (new, old) in enumerate(zip(found, expected, strict=True)):
         assert new["solved"] == old["solved"], step
         for name in old.keys() - {"solved"}:
-            tolerance = 1e-2 if name in LOOSE else 1e-4
-            wanted = None if old[name] is None else pytest.approx(old[name], rel=tolerance, abs=1e-9)
+            tolerance = {"rel": 1e-4, "abs": 1e-9, **LOOSE.get(name, {})}
+            wanted = None if old[name] is None else pytest.approx(old[name], **tolerance)
             assert new[name] == wanted, (step, name)
 
 
