@@ -71,6 +71,7 @@ def make_learner(
 def drawn(learner: Learner, iteration: int, ids: Sequence[int], how: SamplingConfig) -> Latents:
     """One rollout task of these samples by the learner's current `old`, without its images."""
     policy, old = learner.policy, learner.adapter("old")
+    learner._load_old(learner._old.current)  # as a push would; the learner itself does so when the batch is there
     task = RolloutTask("train", iteration, SEED, np.array(ids), tuple(PROMPTS[i // GROUP_SIZE] for i in ids))
     noisy, levels = window(SEED, iteration, how), sigmas(policy.scheduler_config, how.steps)
     assert how.sde is not None
