@@ -39,7 +39,8 @@ def measure(folder: Path, case: str, rank: int = 0, world_size: int = 1, **more:
     (apart,) = seen.apart
     return {
         "gradients": torch.cat([apart.rows_RP, torch.stack(seen.gradients)]),
-        "numbers": [x for s in report.steps for x in (s.loss, s.kl, s.grad_norm, s.clip_fraction, s.approx_kl)],
+        "losses": [step.loss for step in report.steps],
+        "numbers": [x for s in report.steps for x in (s.kl, s.grad_norm, s.clip_fraction, s.approx_kl)],
         "solved": [step.solved for step in report.steps],
     }
 

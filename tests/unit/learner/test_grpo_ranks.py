@@ -28,18 +28,22 @@ def two_ranks(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> li
 
 
 def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Every g_k, ∇KL, the solving and the amortised gradient, losses and the policy's shift, within 1e-5."""
+    """Every g_k, ∇KL, the solving and the amortised gradient and the policy's shift, within 1e-5.
+
+    Losses are sums of terms about 1 that nearly cancel, for the advantages of a group do.
+    """
     assert found["solved"] == expected["solved"] == [True, False]
     error = (found["gradients"] - expected["gradients"]).norm(dim=1)
     assert float((error / expected["gradients"].norm(dim=1)).max()) < 1e-5
     assert found["numbers"] == pytest.approx(expected["numbers"], rel=1e-5)
+    assert found["losses"] == pytest.approx(expected["losses"], rel=1e-5, abs=2e-7)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_equal_one(case: str, two_ranks: list[dict[str, Any]], tiny_folder: Path) -> None:
     """FAULTS 15: off-policy, with cells beyond either bound."""
     expected = measure(tiny_folder, case)
-    clip_fraction = expected["numbers"][3]
+    clip_fraction = expected["numbers"][2]
     assert 0.02 < clip_fraction < 0.98
     for rank in two_ranks:
         assert_equal(rank[case], expected)
