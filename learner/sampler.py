@@ -5,6 +5,7 @@ Letters: N samples, S sampling steps, C, h, w latent channels and size, H, W pix
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,14 +55,15 @@ def guided(policy: Policy, text: TextEmbeddings, scale: float, module: Callable[
 
     The two rows of a sample stand together, so that whatever is summed per sample finds both.
     """
+    forward = policy.velocity if module is None else partial(policy.velocity, module=module)
     if scale == 1.0:
-        return lambda x_NChw, sigma_N: policy.velocity(x_NChw, sigma_N, text, module)
+        return lambda x_NChw, sigma_N: forward(x_NChw, sigma_N, text)
     size = len(text.pooled_NP)
     turns = torch.stack([torch.zeros(size, dtype=torch.long), 1 + torch.arange(size)], 1).flatten()
     both = TextEmbeddings.cat([policy.encode([""]), text]).rows(turns)
 
     def velocity(x_NChw: Tensor, sigma_N: Tensor) -> Tensor:
-        pairs = policy.velocity(x_NChw.repeat_interleave(2, 0), sigma_N.repeat_interleave(2), both, module)
+        pairs = forward(x_NChw.repeat_interleave(2, 0), sigma_N.repeat_interleave(2), both)
         uncond, cond = pairs[0::2], pairs[1::2]
         return uncond + scale * (cond - uncond)
 
