@@ -176,6 +176,8 @@ def _step_row(step: StepRecord, entry: LedgerEntry, names: Sequence[str]) -> dic
         "solve_norm_ratio": step.solve_norm_ratio,
         "stale_cosine": step.stale_cosine,
         "stale_norm_ratio": step.stale_norm_ratio,
+        "clip_fraction": step.clip_fraction,
+        "approx_kl": step.approx_kl,
         "policy_version": entry.report.policy_version,
         "eta": entry.report.eta,
         "step_s": step.seconds,

@@ -125,15 +125,19 @@ class RolloutActor:
         from learner import adapters
         from learner.noise import sample_seed
         from learner.sampler import sample
+        from learner.sde import sample_trajectory
 
         began = time.monotonic()
         policy = Loaded("eval", 0, BASE_HASH, 0) if slot is None else self._held[slot]
         with adapters.using(self._policy.transformer, slot and ADAPTER_OF[slot]):
-            x0_NChw, images_NHWC = sample(self._policy, task, sampling)
+            if sampling.sde is None:
+                x0_NChw, images_NHWC, trajectory = *sample(self._policy, task, sampling), None
+            else:
+                x0_NChw, images_NHWC, trajectory = sample_trajectory(self._policy, task, sampling)
         latents = None
         if task.purpose == "train":
             x0 = x0_NChw.float().cpu().numpy()
-            latents = Latents(x0, task.sample_ids, policy.policy_version, policy.policy_hash)
+            latents = Latents(x0, task.sample_ids, policy.policy_version, policy.policy_hash, trajectory)
         seeds = [sample_seed(task.seed, task.purpose, task.iteration, int(i)) for i in task.sample_ids]
         meta = RolloutMeta(
             policy.policy_version,

@@ -65,6 +65,7 @@ class RunConfig(BaseModel):
             *self._rewards_without_source(),
             *self._scorers_away_from_their_pools(),
             *self._wrong_arithmetic(),
+            *self._wrong_sde(),
             *self._wrong_harmonizer(),
             *self._wrong_stages(),
             *self._wrong_followers(),
@@ -109,7 +110,7 @@ class RunConfig(BaseModel):
                 f"{self.prompts.groups_per_iteration} groups x {self.prompts.group_size} images = {samples} samples "
                 f"do not divide over {ranks} learner ranks"
             )
-        trainable = int(self.sampling.steps * self.learner.timestep_fraction)
+        trainable = self.learner.num_trainable(self.sampling)
         wanted = self.learner.timesteps * self.learner.updates_per_iteration
         if self.learner.timesteps > trainable:
             yield (
@@ -123,6 +124,20 @@ class RunConfig(BaseModel):
             )
         if self.checkpoint.keep_best and not self.eval.every:
             yield "checkpoint.keep_best needs eval.every > 0; set keep_best: 0 or evaluate"
+
+    def _wrong_sde(self) -> Iterator[str]:
+        problem = self.learner.sde_problem(self.sampling)
+        if problem:
+            yield problem
+        if self.eval_sampling.sde is not None:
+            yield "eval_sampling.sde is for rollouts only: evaluation draws without noise between steps; remove it"
+        high, (first, stop) = int(self.sampling.steps * self.learner.timestep_fraction), self.sampling.sde_range
+        if self.sampling.sde is not None and self.sampling.sde.window and stop > high:
+            yield (
+                f"learner.timestep_fraction {self.learner.timestep_fraction:g} trains the first {high} of "
+                f"{self.sampling.steps} steps, but sampling.sde.window may hold steps up to {stop}; "
+                f"set sampling.sde.window_range: [{first}, {high}]"
+            )
 
     def _wrong_harmonizer(self) -> Iterator[str]:
         try:

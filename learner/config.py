@@ -64,18 +64,61 @@ class PolicyConfig(_Strict):
     of the layers that lora.targets names. The rest starts fresh, so that it first draws as it did."""
 
 
+class SdeConfig(_Strict):
+    """Noise between sampling steps, for Flow-GRPO's rollouts."""
+
+    noise_level: float = Field(0.7, gt=0)
+    """a of σ_t = a √(t / (1 − t))."""
+    window: int | None = Field(None, ge=1)
+    """Steps with noise, all others go without; where they begin is drawn for each iteration (Flow-GRPO-Fast). None: all
+    but the last."""
+    window_range: tuple[int, int] | None = None
+    """First step a window may hold, and the step before which it ends; None: from 0 to the last. Needs `window`."""
+
+    @model_validator(mode="after")
+    def _range_holds_the_window(self) -> Self:
+        if self.window_range is None:
+            return self
+        if self.window is None:
+            raise ValueError(f"window_range is {list(self.window_range)}, but there is no window; set window too")
+        low, high = self.window_range
+        if low < 0 or high - low < self.window:
+            raise ValueError(f"window_range {[low, high]} does not hold a window of {self.window} steps")
+        return self
+
+
 class SamplingConfig(_Strict):
     """How images are drawn, in rollouts or in evaluation."""
 
     steps: int = Field(25, ge=1)
     solver: Literal["euler"] = "euler"
     guidance_scale: float = Field(1.0, ge=1.0)
-    """1.0 is off. NFT learns nothing under guidance, so rollouts with another value need `allow_guidance`."""
+    """1.0 is off. NFT learns nothing under guidance, so rollouts with another value need `allow_guidance`; Flow-GRPO
+    trains the guided velocity itself."""
     allow_guidance: bool = False
+    sde: SdeConfig | None = None
+    """Rollouts of `learner.algorithm: flow_grpo` only."""
+
+    @model_validator(mode="after")
+    def _window_within_the_steps(self) -> Self:
+        if self.sde is None:
+            return self
+        low, high = self.sde_range
+        if high > self.steps - 1 or high - low < (self.sde.window or 1):
+            raise ValueError(
+                f"sde: a window of {self.sde.window or 1} steps within {[low, high]} does not fit {self.steps} steps, "
+                "the last of which has no noise"
+            )
+        return self
+
+    @property
+    def sde_range(self) -> tuple[int, int]:
+        """(first, behind the last) step that may have noise."""
+        return (self.sde and self.sde.window_range) or (0, self.steps - 1)
 
     @model_validator(mode="after")
     def _guidance_off(self) -> Self:
-        if self.guidance_scale != 1.0 and not self.allow_guidance:
+        if self.guidance_scale != 1.0 and not self.allow_guidance and self.sde is None:
             raise ValueError(
                 f"guidance_scale is {self.guidance_scale}: NFT assumes rollouts without guidance (1.0); "
                 "set allow_guidance: true to override"
@@ -117,8 +160,10 @@ class StageConfig(_Strict):
 
 
 class LearnerConfig(_Strict):
-    """NFT loss and optimizer (numbers of the public recipe by default)."""
+    """Loss and optimizer (numbers of the public NFT recipe by default)."""
 
+    algorithm: Literal["nft", "flow_grpo"] = "nft"
+    """flow_grpo needs `sampling.sde`."""
     objective: Literal["gradients", "weighted_sum"] = "gradients"
     """gradients: one per reward, for the harmonizer to balance; weighted_sum: the baseline, one gradient of NFT on the
     advantage of the weighted mean of all rewards scored."""
@@ -136,7 +181,9 @@ class LearnerConfig(_Strict):
     weight_decay: float = Field(1e-4, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     nft_beta: float = Field(0.1, gt=0)
-    """beta of v+- = beta v_theta + (1 - beta) v_old and its mirror."""
+    """beta of v+- = beta v_theta + (1 - beta) v_old and its mirror (nft)."""
+    clip_range: float = Field(1e-4, gt=0, lt=1)
+    """c of clip(ratio, 1 - c, 1 + c) (flow_grpo); ratios are of densities per latent element, so they stay near 1."""
     kl_beta: float = Field(1e-4, ge=0)
     kl_fraction: float = Field(1.0, gt=0, le=1)
     """Share of a step's cells, drawn at random, on which KL is taken and the reference runs; weighed up by its inverse,
@@ -185,3 +232,25 @@ class LearnerConfig(_Strict):
     def _sets(self, reward_names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
         stages = [(f"of learner.stages.{index}", stage.rewards) for index, stage in enumerate(self.stages)]
         return [*stages] or [("of the recipe", reward_names)]
+
+    def sde_problem(self, sampling: SamplingConfig) -> str:
+        """What is wrong between the algorithm and how rollouts are drawn; empty when nothing is."""
+        if self.algorithm == "flow_grpo" and sampling.sde is None:
+            return (
+                "learner.algorithm is flow_grpo, whose rollouts need noise: set sampling.sde, e.g. {noise_level: 0.7}"
+            )
+        if self.algorithm == "nft" and sampling.sde is not None:
+            return "sampling.sde is for learner.algorithm: flow_grpo, got nft: remove one of them"
+        if self.algorithm == "flow_grpo" and min(self.old_policy.slope, self.old_policy.max) > 0:
+            return (
+                f"learner.old_policy.slope is {self.old_policy.slope:g}, but flow_grpo draws with the trained policy "
+                "itself; set it to 0"
+            )
+        return ""
+
+    def num_trainable(self, sampling: SamplingConfig) -> int:
+        """Timesteps of a rollout that can be trained: the noisiest ones, under an SDE those with noise."""
+        highest = int(sampling.steps * self.timestep_fraction)
+        if sampling.sde is None:
+            return highest
+        return sampling.sde.window or min(highest, sampling.sde_range[1])

@@ -32,6 +32,7 @@ class Contraction:
         self._anchor = torch.zeros((), device=device, requires_grad=True)
         self._targets: Sequence[Tensor] = ()
         self._coefficients_RM = torch.zeros(num_rows, 0, device=device)
+        self._rows_per_cell = 1
         self._sums_M = torch.zeros(0, device=device)
 
     @contextmanager
@@ -45,7 +46,15 @@ class Contraction:
             for handle in handles:
                 handle.remove()
 
-    def add(self, output: Tensor, cotangent: Tensor, coefficients_RM: Tensor, rows: slice, keep_graph: bool) -> Tensor:
+    def add(
+        self,
+        output: Tensor,
+        cotangent: Tensor,
+        coefficients_RM: Tensor,
+        rows: slice,
+        keep_graph: bool,
+        rows_per_cell: int = 1,
+    ) -> Tensor:
         """rows_RP[rows] += Σ_i c_ri ∇_i, ∇_i being the gradient of cell i under its cotangent.
 
         Cells select: of one whose gradient is not finite those numbers count as 0, and it is named in the answer, so
@@ -57,6 +66,7 @@ class Contraction:
             coefficients_RM: c_ri of the chosen rows.
             rows: which ones.
             keep_graph: whether another call on this graph follows.
+            rows_per_cell: rows of the layers' inputs that one cell has, one after the other (two under guidance).
 
         Returns:
             [M] bool, cells with a gradient that is not finite.
@@ -65,6 +75,7 @@ class Contraction:
             ValueError: a layer whose first dimension is not the cells.
         """
         self._targets, self._coefficients_RM = self.rows_RP[rows].split(self._sizes, dim=1), coefficients_RM
+        self._rows_per_cell = rows_per_cell
         self._sums_M = torch.zeros(len(output), device=output.device)
         torch.autograd.grad(output, self._anchor, cotangent, retain_graph=keep_graph, allow_unused=True)
         return ~torch.isfinite(self._sums_M)
@@ -74,11 +85,12 @@ class Contraction:
 
         Args:
             index: which layer.
-            x: [M, L, i] or [M, i] its input.
+            x: [M, L, i] or [M, i] its input, or with as many rows per cell as :meth:`add` was told.
             delta: [M, L, o] or [M, o] gradient in its output.
         """
         num_cells = self._coefficients_RM.shape[1]
-        if len(x) != num_cells or len(delta) != num_cells:
+        expected = num_cells * self._rows_per_cell
+        if len(x) != expected or len(delta) != expected:
             raise ValueError(f"layer {index} saw {len(x)} rows, but there are {num_cells} cells")
         x_MLi, delta_MLo = (tensor.reshape(num_cells, -1, tensor.shape[-1]) for tensor in (x, delta))
         each_MP = torch.bmm(delta_MLo.mT, x_MLi).float().flatten(1)

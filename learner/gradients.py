@@ -88,7 +88,9 @@ def reward_gradients(
             passes = _passes(outcome, weights_KM[0], weights_KM[1])
             for index, one in enumerate(passes):
                 last = index == len(passes) - 1
-                broken_M = contraction.add(outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last)
+                broken_M = contraction.add(
+                    outcome.velocity, one.cotangent, one.coefficients_RM, one.rows, not last, outcome.rows_per_cell
+                )
                 poisoned_R[one.rows] |= (one.used_RM & broken_M).any(1)
             del outcome  # where no pass has freed its graph, the next forward would find it in memory
     # A gradient that is not finite has no better value than NaN: it is the harmonizer's to drop.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.cells import LocalBatch
@@ -48,42 +49,51 @@ def drawn_by(latents: Sequence[Latents], iteration: int) -> tuple[int, str]:
     return policies[0]
 
 
-def gather_latents(batch: TrainBatch, samples: slice, latent_shape: Sequence[int]) -> Tensor:
-    """[n, C, h, w] x0 of these samples, in order; latents of other ranks' samples are passed over.
+def gather(
+    batch: TrainBatch, samples: slice, arrays: Sequence[NDArray[np.float32]], shape: Sequence[int], what: str
+) -> Tensor:
+    """[n, *shape] of these samples, in order; other ranks' samples are passed over.
+
+    Args:
+        batch: whose latents say which samples each array holds.
+        samples: of this rank.
+        arrays: one for each of the batch's latents.
+        shape: of one sample.
+        what: their name in messages.
 
     Raises:
         UserError: a sample missing or given twice, another shape, or numbers that are not finite.
     """
     where = f"iteration {batch.iteration}"
-    x0_nChw = np.empty((samples.stop - samples.start, *latent_shape), np.float32)
-    seen = np.zeros(len(x0_nChw), dtype=np.int64)
-    for part in batch.latents:
-        if part.x0_NChw.shape != (len(part.sample_ids), *latent_shape):
+    values = np.empty((samples.stop - samples.start, *shape), np.float32)
+    seen = np.zeros(len(values), dtype=np.int64)
+    for part, array in zip(batch.latents, arrays, strict=True):
+        if array.shape != (len(part.sample_ids), *shape):
             raise UserError(
-                f"{where}: latents have shape {list(part.x0_NChw.shape)}, "
-                f"expected {[len(part.sample_ids), *latent_shape]}"
+                f"{where}: {what} have shape {list(array.shape)}, expected {[len(part.sample_ids), *shape]}"
             )
         mine = (part.sample_ids >= samples.start) & (part.sample_ids < samples.stop)
         at = part.sample_ids[mine] - samples.start
-        x0_nChw[at] = part.x0_NChw[mine]
+        values[at] = array[mine]
         np.add.at(seen, at, 1)
     if (seen != 1).any():
         first = int(np.argmax(seen != 1))
-        raise UserError(f"{where}: latents of sample {samples.start + first} came {int(seen[first])} times, not once")
-    broken = ~np.isfinite(x0_nChw.reshape(len(x0_nChw), -1)).all(1)
+        raise UserError(f"{where}: {what} of sample {samples.start + first} came {int(seen[first])} times, not once")
+    broken = ~np.isfinite(values.reshape(len(values), -1)).all(1)
     if broken.any():
         ids = (np.flatnonzero(broken) + samples.start).tolist()
-        raise UserError(f"{where}: latents of samples {ids} are not finite")
-    return torch.from_numpy(x0_nChw)
+        raise UserError(f"{where}: {what} of samples {ids} are not finite")
+    return torch.from_numpy(values)
 
 
 def local_batch(batch: TrainBatch, samples: slice, policy: Policy) -> LocalBatch:
     """This rank's part of a batch, with its prompts encoded.
 
     Raises:
-        UserError: as :func:`gather_latents`.
+        UserError: as :func:`gather`.
     """
-    x0_nChw = gather_latents(batch, samples, policy.latent_shape).to(policy.device)
+    arrays = [part.x0_NChw for part in batch.latents]
+    x0_nChw = gather(batch, samples, arrays, policy.latent_shape, "latents").to(policy.device)
     prompts = batch.prompts[samples]
     rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
     return LocalBatch(

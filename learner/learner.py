@@ -18,19 +18,20 @@ from torch.nn.parallel import DistributedDataParallel
 from learner import adapters
 from learner.adapters import TRAINED, hash_tensors
 from learner.advantages import Advantages, advantages
-from learner.cells import LocalBatch, Schedule, micro_batches
+from learner.algorithm import algorithm
+from learner.cells import LocalBatch, Schedule
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
 from learner.ema import Ema
 from learner.errors import CheckpointError, UserError
-from learner.forward import OLD, Forward, trainable
-from learner.inputs import check_shapes, drawn_by, local_batch
+from learner.forward import OLD, trainable
+from learner.inputs import check_shapes, drawn_by
 from learner.local_signal import LocalSignals
 from learner.objective import Objective
 from learner.old_policy import OldPolicies, Published, blended, eta
 from learner.optimizer import LoraOptimizer
 from learner.policy import Policy
 from learner.ranks import Ranks, rank_slice
-from learner.sampler import trainable_sigmas
+from learner.sampler import sigmas
 from learner.stages import begins
 from learner.train_step import TrainStep, Update
 from learner.types import AdapterState, HarmonizerClient, IterationReport, StepRecord, TrainBatch
@@ -78,13 +79,14 @@ class Learner:
         self.policy = Policy.load(policy_config, (TRAINED, OLD), device, seed, with_vae=False)
         if learner_config.gradient_checkpointing:
             self.policy.pipeline().transformer.enable_gradient_checkpointing()
+        self._algorithm = algorithm(sampling_config, learner_config, seed, self.policy.scheduler_config)
         self._schedule = self._make_schedule(sampling_config, seed)
         self._signals = LocalSignals(learner_config, self._objective, self._samples, self.policy.device)
         self._old = OldPolicies(adapters.read(self.policy.transformer, OLD), max_staleness)
         self._loaded_old = self._old.current.hash
         self._optimizer = LoraOptimizer(trainable(self.policy), learner_config)
         self._ema = Ema(self._optimizer.parameters, learner_config.ema_decay)
-        forward = Forward(self.policy, learner_config.nft_beta, learner_config.kl_beta > 0, learner_config.autocast)
+        forward = self._algorithm.forward(self.policy)
         self._step = TrainStep(
             learner_config,
             self._objective.gradient_names,
@@ -218,7 +220,7 @@ class Learner:
         self._running_sigma_R = np.array(sigmas, dtype=np.float64)
 
     def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:
-        levels = trainable_sigmas(self.policy.scheduler_config, sampling.steps, self.config.timestep_fraction)
+        levels = sigmas(self.policy.scheduler_config, sampling.steps)[: self.config.num_trainable(sampling)]
         wanted = self.config.timesteps * self.config.updates_per_iteration
         if wanted > len(levels):
             raise UserError(
@@ -266,7 +268,7 @@ class Learner:
 
     def _local(self, batch: TrainBatch) -> tuple[LocalBatch, Published]:
         published = self._old.find(*drawn_by(batch.latents, batch.iteration))
-        return local_batch(batch, self._samples, self.policy), published
+        return self._algorithm.local(batch, self._samples, self.policy), published
 
     def _load_old(self, published: Published) -> None:
         if self._loaded_old != published.hash:
@@ -276,7 +278,7 @@ class Learner:
     def _updates(self, iteration: int, local: LocalBatch, found: Advantages, on_policy: bool) -> list[StepRecord]:
         signal, records = self._signals.trained(found, iteration), []
         for index in range(self.config.updates_per_iteration):
-            cells = micro_batches(local, self._schedule, index)
+            cells = self._algorithm.cells(local, self._schedule, index)
             num_cells = self.num_samples * self.config.timesteps
             probe = self._signals.measured(found, iteration, index)
             record = self._step.run(Update(self.steps_done, iteration, cells, num_cells, signal, on_policy, probe))

@@ -5,6 +5,7 @@ Letters: N samples, S sampling steps, C, h, w latent channels and size, H, W pix
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,15 +50,21 @@ def euler(velocity: Velocity, x_NChw: Tensor, sigmas_S: Tensor) -> Tensor:
     return x_NChw
 
 
-def guided(policy: Policy, text: TextEmbeddings, scale: float) -> Velocity:
-    """Velocity under classifier-free guidance, v(∅) + scale · (v(text) − v(∅)), against the empty prompt."""
+def guided(policy: Policy, text: TextEmbeddings, scale: float, module: Callable[..., Any] | None = None) -> Velocity:
+    """Velocity under classifier-free guidance, v(∅) + scale · (v(text) − v(∅)), against the empty prompt.
+
+    The two rows of a sample stand together, so that whatever is summed per sample finds both.
+    """
+    forward = policy.velocity if module is None else partial(policy.velocity, module=module)
     if scale == 1.0:
-        return lambda x_NChw, sigma_N: policy.velocity(x_NChw, sigma_N, text)
-    empty = policy.encode([""]).rows(torch.zeros(len(text.pooled_NP), dtype=torch.long))
-    both = TextEmbeddings.cat([empty, text])
+        return lambda x_NChw, sigma_N: forward(x_NChw, sigma_N, text)
+    size = len(text.pooled_NP)
+    turns = torch.stack([torch.zeros(size, dtype=torch.long), 1 + torch.arange(size)], 1).flatten()
+    both = TextEmbeddings.cat([policy.encode([""]), text]).rows(turns)
 
     def velocity(x_NChw: Tensor, sigma_N: Tensor) -> Tensor:
-        uncond, cond = policy.velocity(torch.cat([x_NChw] * 2), torch.cat([sigma_N] * 2), both).chunk(2)
+        pairs = forward(x_NChw.repeat_interleave(2, 0), sigma_N.repeat_interleave(2), both)
+        uncond, cond = pairs[0::2], pairs[1::2]
         return uncond + scale * (cond - uncond)
 
     return velocity
@@ -79,7 +86,16 @@ def sample(policy: Policy, task: RolloutTask, sampling: SamplingConfig) -> tuple
         ValueError: latents or pixels that are not finite.
     """
     x0_NChw = sample_latents(policy, task, sampling)
+    return x0_NChw.cpu(), finished(policy, task, x0_NChw)
+
+
+def finished(policy: Policy, task: RolloutTask, x0_NChw: Tensor) -> NDArray[np.uint8]:
+    """[N, H, W, 3] images of a task's latents.
+
+    Raises:
+        ValueError: latents or pixels that are not finite.
+    """
     if not bool(torch.isfinite(x0_NChw).all()):
         broken = [int(i) for i, x in zip(task.sample_ids, x0_NChw, strict=True) if not bool(torch.isfinite(x).all())]
         raise ValueError(f"iteration {task.iteration}: sampling gave latents that are not finite for samples {broken}")
-    return x0_NChw.cpu(), policy.decode(x0_NChw)
+    return policy.decode(x0_NChw)

@@ -22,7 +22,7 @@ from learner.drift import Drift, Staleness, Stray, staleness
 from learner.ema import Ema
 from learner.forward import Forward, trained_layers
 from learner.gradients import RewardGradients, combined, gramian, reward_gradients
-from learner.nft import mixed_weights, reward_weights
+from learner.nft import mixed_weights
 from learner.optimizer import LoraOptimizer
 from learner.probe import Probe, ProbeInput, Taken
 from learner.ranks import Ranks
@@ -136,8 +136,9 @@ class TrainStep:
         self.probe_s += self.probe.seconds
         self.optimizer.clear()
         self.amortized_norm = norm if not fault and direction.solution is None else NAN
-        seconds = time.perf_counter() - started - self.probe.seconds
-        return _record(update, direction, stray, norm, fault, seconds)
+        clip_fraction, approx_kl = self.forward.policy_shift(self.ranks)
+        record = _record(update, direction, stray, norm, fault, time.perf_counter() - started - self.probe.seconds)
+        return replace(record, clip_fraction=clip_fraction, approx_kl=approx_kl)
 
     def _step(self, update: Update, direction: Direction, norm: float) -> Taken | None:
         """The optimizer's step; what it did, where that is measured."""
@@ -165,13 +166,8 @@ class TrainStep:
     def weights(self, signal: Signal) -> tuple[Tensor, Tensor]:
         """[K, N] weights of S and D: :func:`learner.nft.reward_weights`."""
         counts_K = torch.as_tensor(signal.counts_K, device=signal.acceptance_KN.device, dtype=torch.float32)
-        return reward_weights(
-            signal.acceptance_KN,
-            signal.signal_KN,
-            counts_K,
-            self.config.timesteps,
-            self.config.advantage.max,
-            self.config.nft_beta,
+        return self.forward.reward_weights(
+            signal.acceptance_KN, signal.signal_KN, counts_K, self.config.timesteps, self.config.advantage.max
         )
 
     def _solved(self, update: Update, active_K: NDArray[np.bool_]) -> Direction:

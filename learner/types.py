@@ -32,6 +32,16 @@ class RolloutTask:
 
 
 @dataclass(frozen=True)
+class Trajectory:
+    """What the W steps with noise of one task went through (Flow-GRPO)."""
+
+    x_NWChw: NDArray[np.float32]
+    """[N, W + 1, C, h, w] latents before each of these steps, and behind the last."""
+    log_densities_NW: NDArray[np.float32]
+    """[N, W] of each step under the policy that drew it (learner.sde.log_density)."""
+
+
+@dataclass(frozen=True)
 class Latents:
     """x0 of one task, with the policy that drew it."""
 
@@ -39,6 +49,8 @@ class Latents:
     sample_ids: NDArray[np.int64]
     policy_version: int
     policy_hash: str
+    trajectory: Trajectory | None = None
+    """Rollouts under an SDE only."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,10 @@ class StepRecord:
     """Norm of the former over the latter's."""
     solve_reason: str = ""
     """Why this step solved (harmonizer.report.Plan.reason); empty when it did not."""
+    clip_fraction: float = float("nan")
+    """Flow-GRPO: share of the cells whose ratio lies outside 1 ± c."""
+    approx_kl: float = float("nan")
+    """Flow-GRPO: mean ½ (log ratio)² of the cells, how far the policy has moved from the one that drew them."""
 
 
 CONFLICT_VECTORS = ("direction", "gradient", "update")

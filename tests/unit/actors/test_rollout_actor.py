@@ -7,7 +7,7 @@ from actors.config import RoleConfig
 from actors.rollout import BASE_HASH, RolloutActor, RolloutSpec
 from actors.tasks import make_tasks
 from learner.adapters import hash_tensors
-from learner.config import LoraConfig, PolicyConfig, SamplingConfig
+from learner.config import LoraConfig, PolicyConfig, SamplingConfig, SdeConfig
 from learner.errors import UserError
 from learner.types import AdapterState
 from tests.unit.actors.stand_ins import prompts
@@ -117,3 +117,23 @@ def test_vitals_are_of_this_process(actor: RolloutActor) -> None:
     vitals = actor.vitals()
     assert vitals.peak_memory_gib > 0.1
     assert vitals.start_s > 0
+
+
+def test_under_an_sde_the_latents_bring_their_trajectory(actor: RolloutActor) -> None:
+    """Flow-GRPO: 4 bytes for each element of W + 1 latents, and for each of W densities; evaluation has neither."""
+    actor.load_adapter("old", adapter(actor, 5, 0.5), NUM_TENSORS)
+    sampling = SamplingConfig(steps=6, sde=SdeConfig(window=2))
+    images, latents, _ = actor.sample(TASK, sampling, "old")
+    again, same, _ = actor.sample(TASK, sampling, "old")
+    assert latents is not None
+    assert same is not None
+    trajectory = latents.trajectory
+    assert trajectory is not None
+    assert trajectory.x_NWChw.nbytes == 3 * 3 * latents.x0_NChw[0].nbytes
+    assert trajectory.log_densities_NW.nbytes == 3 * 2 * 4
+    assert np.array_equal(images, again)
+    assert same.trajectory is not None
+    assert np.array_equal(trajectory.x_NWChw, same.trajectory.x_NWChw)
+    plain = actor.sample(TASK, SAMPLING, "old")[1]
+    assert plain is not None
+    assert plain.trajectory is None

@@ -206,7 +206,8 @@ def test_every_start_is_on_record(recipe_file: Path, run: Path, marble: Marble) 
     marble("train", recipe_file, "--resume")
     first, second = [json.loads(line) for line in (run / "launches.jsonl").read_text().splitlines()]
     assert (first["resumed_at"], second["resumed_at"]) == (None, 2)
-    assert first["sampling"] == {"steps": 10, "solver": "euler", "guidance_scale": 1.0, "allow_guidance": False}
+    plain = {"steps": 10, "solver": "euler", "guidance_scale": 1.0, "allow_guidance": False, "sde": None}
+    assert first["sampling"] == plain
     assert (first["dtype"], first["resolution"], first["seed"]) == ("float32", 64, 1000)
     assert first["packages"]["torch"]
 
