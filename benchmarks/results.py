@@ -67,8 +67,7 @@ def _seconds(path: Path) -> float:
 
 def command_line(asked: Asked) -> str:
     """What makes the comparison again."""
-    recipe = os.path.relpath(asked.recipe)
-    words = ["marble compare", recipe, *(f"--set {text}" for text in asked.sets)]
+    words = ["marble compare", asked.recipe, *(f"--set {text}" for text in asked.sets)]
     words += [f"--sweep {' '.join(asked.sweep)}"] if asked.sweep else [f"--methods {','.join(asked.methods)}"]
     words.append(f"--seeds {','.join(map(str, asked.seeds))}")
     words += [f"--minutes {asked.minutes:g}"] if asked.minutes else []

@@ -12,6 +12,7 @@ from deploy.compare.order import Asked
 from deploy.compare.runners import Jobs, Processes, Runner, StoppedError
 from deploy.compare.session import TABLES, Session
 from deploy.files import to_json
+from deploy.paths import ROOT
 from deploy.recipe import load_recipe
 from deploy.rundir import expanded, runs_root
 from learner.errors import UserError
@@ -63,7 +64,7 @@ def asked(
         minutes = DEFAULT_MINUTES
     first = load_recipe(recipe, sets).config.run.seed
     return Asked(
-        recipe=str(recipe.absolute()),
+        recipe=_from_root(recipe.resolve()),
         sets=tuple(sets),
         methods=() if sweep else tuple(methods.split(",")) if methods else SUITES[suite],
         seeds=_listed("--seeds", seeds, int) if seeds else tuple(range(first, first + NUM_SEEDS)),
@@ -74,6 +75,10 @@ def asked(
         probe_every=probe_every,
         sweep=tuple(sweep),
     )
+
+
+def _from_root(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _listed(option: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:

@@ -14,17 +14,20 @@ from learner.errors import UserError
 
 Data = dict[str, Any]
 
-MARBLE, UNIFORM, SEQUENTIAL, SINGLE = "marble", "uniform", "sequential", "single"
+MARBLE, UNIFORM, SEQUENTIAL, SINGLE, FLOW_GRPO = "marble", "uniform", "sequential", "single", "flow_grpo"
 ABLATIONS = ("marble_paper", UNIFORM, "every_step", "unnormalized", "no_ema")
 """What each part of MARBLE is worth; beside `marble` itself they make Table 3."""
 SUITES = {
     "core": (MARBLE, WEIGHTED_SUM, UNIFORM, SEQUENTIAL),
     "paper": (
-        MARBLE, WEIGHTED_SUM, UNIFORM, SEQUENTIAL, "marble_paper", "every_step", "unnormalized", "no_ema", SINGLE
+        MARBLE, WEIGHTED_SUM, UNIFORM, SEQUENTIAL, "marble_paper", "every_step", "unnormalized", "no_ema", SINGLE,
+        FLOW_GRPO,
     ),
 }  # fmt: skip
 SCHEDULE = ((0, 800), (1, 300), (0, 200), (1, 200), (2, 100))
 """The paper's stages: which set of rewards, and for how many of its 1600 steps."""
+GRPO_STEPS, GRPO_NOISE, GRPO_CLIP, GRPO_RESOLUTION, GRPO_KL = 10, 0.7, 1e-4, 512, 0.04
+"""Flow-GRPO's public recipe: sampling steps of a rollout, noise level, clip range at a resolution, β of KL."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,27 @@ def _single(reward: str) -> Callable[[Data], Data]:
     return change
 
 
+def _flow_grpo(reward: str) -> Callable[[Data], Data]:
+    """The paper's specialists: another algorithm, else as :func:`_single`."""
+
+    def change(data: Data) -> Data:
+        # Ratios are of densities per latent element: they spread with one over the root of the elements' number.
+        clip_range = GRPO_CLIP * GRPO_RESOLUTION / data["policy"]["resolution"]
+        learner = {
+            "algorithm": FLOW_GRPO,
+            "clip_range": clip_range,
+            "kl_beta": GRPO_KL,
+            "advantage": {"std": "batch"},
+            "old_policy": {"slope": 0.0},
+        }
+        steps = min(data["sampling"]["steps"], GRPO_STEPS)
+        sampling = {"steps": steps, "sde": {"noise_level": GRPO_NOISE}}
+        return dict(merged(_single(reward)(data), {"sampling": sampling, "learner": learner}))
+
+    return change
+
+
+_SPECIALISTS: Mapping[str, Callable[[str], Callable[[Data], Data]]] = {SINGLE: _single, FLOW_GRPO: _flow_grpo}
 _METHODS: Mapping[str, Callable[[Data], Data]] = {
     MARBLE: dict,
     WEIGHTED_SUM: _summed,
@@ -81,27 +105,28 @@ _METHODS: Mapping[str, Callable[[Data], Data]] = {
 
 
 def choose(names: Iterable[str], rewards: Sequence[str]) -> tuple[Method, ...]:
-    """Methods by name, `single` being one for each reward, `single_NAME` that of one.
+    """Methods by name, `single` being one for each reward, `single_NAME` that of one; the same of `flow_grpo`.
 
     Raises:
         UserError: no such method, or none at all; lists those there are.
     """
     chosen: dict[str, Method] = {}
     for name in names:
-        found = [f"{SINGLE}_{reward}" for reward in rewards] if name == SINGLE else [name]
+        found = [f"{name}_{reward}" for reward in rewards] if name in _SPECIALISTS else [name]
         chosen |= {each: _method(each, rewards) for each in found}
     if not chosen:
-        raise UserError(f"no method to compare; there are {', '.join((*_METHODS, SINGLE))}")
+        raise UserError(f"no method to compare; there are {', '.join((*_METHODS, *_SPECIALISTS))}")
     return tuple(chosen.values())
 
 
 def _method(name: str, rewards: Sequence[str]) -> Method:
     if name in _METHODS:
         return Method(name, _METHODS[name])
-    reward = name.removeprefix(f"{SINGLE}_")
-    if reward != name and reward in rewards:
-        return Method(name, _single(reward), reward)
-    known = ", ".join((*_METHODS, SINGLE, *(f"{SINGLE}_{reward}" for reward in rewards)))
+    for kind, of in _SPECIALISTS.items():
+        reward = name.removeprefix(f"{kind}_")
+        if reward != name and reward in rewards:
+            return Method(name, of(reward), reward)
+    known = ", ".join((*_METHODS, *(f"{kind}[_{'|'.join(rewards)}]" for kind in _SPECIALISTS)))
     raise UserError(f"no method {name!r}; there are {known}")
 
 

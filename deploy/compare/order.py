@@ -15,6 +15,7 @@ from actors.run_config import RunConfig
 from deploy import overrides, schema
 from deploy.compare.methods import Data, Method, choose, in_stages
 from deploy.layers import merged
+from deploy.paths import ROOT
 from deploy.recipe import Recipe, load_recipe
 from learner.errors import UserError
 
@@ -30,6 +31,7 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     recipe: str
+    """Path; one within the repository is written from its root on, so that a clone may move."""
     sets: tuple[str, ...] = ()
     methods: tuple[str, ...]
     seeds: tuple[int, ...] = Field(min_length=1)
@@ -46,6 +48,11 @@ class Asked(BaseModel):
     """`learner.probe_every` of the main runs."""
     sweep: tuple[str, ...] = ()
     """`key=a,b` each; every combination is a row, in place of methods."""
+
+    @property
+    def recipe_path(self) -> Path:
+        """Absolute."""
+        return ROOT / self.recipe
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def rows_of(asked: Asked) -> tuple[Row, ...]:
     Raises:
         UserError: a recipe that does not load, that is no one's to compare, or unknown methods or keys.
     """
-    recipe = load_recipe(Path(asked.recipe), asked.sets)
+    recipe = load_recipe(asked.recipe_path, asked.sets)
     learner = recipe.config.learner
     if learner.objective != "gradients" or learner.stages:
         raise UserError(f"{asked.recipe}: compare starts from a recipe with a gradient per reward and without stages")
@@ -81,7 +88,7 @@ def rows_of(asked: Asked) -> tuple[Row, ...]:
 
 def _row(method: Method, recipe: Recipe, asked: Asked) -> Row:
     rewards = (method.of_one,) if method.of_one else recipe.config.reward_names
-    own = own_file(Path(asked.recipe), method.name)
+    own = own_file(asked.recipe_path, method.name)
     data = load_recipe(own, asked.sets).resolved if own else method.change(recipe.resolved)
     return Row(method.name, data, rewards)
 
@@ -121,6 +128,8 @@ def _axis(text: str, config: RunConfig) -> tuple[schema.Path, str, list[Any]]:
 
 
 def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_said, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -161,9 +170,11 @@ def tuning_data(row: Row, asked: Asked, factor: float, files: dict[str, dict[str
 
 
 def differing(old: Asked, new: Asked) -> list[str]:
-    """One line for each setting in which a comparison that is gone on with differs."""
+    """One line for each setting in which a comparison that is gone on with differs; more methods and seeds may come."""
     before, now = old.model_dump(), new.model_dump()
-    return [f"{key} was {before[key]}, got {now[key]}" for key in before if before[key] != now[key]]
+    grown = {"methods": set(old.methods) <= set(new.methods), "seeds": new.seeds[: len(old.seeds)] == old.seeds}
+    changed = [key for key in before if before[key] != now[key] and not grown.get(key)]
+    return [f"{key} was {_said(before[key])}, got {_said(now[key])}" for key in changed]
 
 
 def checked_rows(asked: Asked) -> Sequence[Row]:

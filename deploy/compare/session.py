@@ -64,7 +64,9 @@ class Session:
             StoppedError: asked to stop.
         """
         rows = order.checked_rows(self.asked)
-        self._take_folder()
+        self._check_folder()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
         tuned = self._tune(rows)
         budgets = self._budgets(rows, tuned)
         self._train(rows, budgets)
@@ -77,32 +79,27 @@ class Session:
             UserError: nothing is, or of another comparison.
         """
         rows = order.checked_rows(self.asked)
-        self._take_folder()
+        self._check_folder()
         return self.write_tables(rows, self._read_budgets() or {})
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _take_folder(self) -> None:
+    def _check_folder(self) -> None:
         """
         Raises:
             UserError: another comparison lies there.
         """
         path = self.folder / ASKED
-        if path.is_file():
-            before = _parsed(path, Asked)
-            changed = order.differing(before, self.asked)
-            if changed:
-                told = [f"{self.folder} holds another comparison: {line}" for line in changed]
-                raise ProblemsError([*told, "go on with the settings it has, or choose another --dir"])
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, self.asked.model_dump(mode="json"))
+        changed = order.differing(_parsed(path, Asked), self.asked) if path.is_file() else []
+        if changed:
+            told = [f"{self.folder} holds another comparison: {line}" for line in changed]
+            raise ProblemsError([*told, "methods and seeds may be added to it; for others choose another --dir"])
 
     def _tune(self, rows: Sequence[Row]) -> dict[str, dict[float, RunSpec]]:
         """Row → factor → its tuning run, all of them done. Nothing where nothing is tuned."""
         if not self.asked.tuning_iterations:
             return {}
-        config = load_recipe(Path(self.asked.recipe), self.asked.sets).config
+        config = load_recipe(self.asked.recipe_path, self.asked.sets).config
         folder = self.folder / "tuning"
         files = tuning.split_prompts(config, folder / "prompts", self.asked.tuning_prompts)
         specs = {
@@ -120,14 +117,12 @@ class Session:
 
     def _budgets(self, rows: Sequence[Row], tuned: Mapping[str, Mapping[float, RunSpec]]) -> dict[str, Budget]:
         """Each row's learning rate and number of iterations; those of an earlier sitting stand."""
-        known = self._read_budgets()
-        if known is not None:
-            return known
-        found = {row.slug: self._budget(row, tuned.get(row.slug, {})) for row in rows}
-        write_json(self.folder / BUDGET, Budgets(rows=found).model_dump(mode="json"))
+        known = self._read_budgets() or {}
+        found = {row.slug: self._budget(row, tuned.get(row.slug, {})) for row in rows if row.slug not in known}
+        write_json(self.folder / BUDGET, Budgets(rows={**known, **found}).model_dump(mode="json"))
         for slug, budget in found.items():
             self.say(f"{slug}: {budget.iterations} iterations at lr {budget.lr:g}")
-        return found
+        return {**known, **found}
 
     def _read_budgets(self) -> dict[str, Budget] | None:
         path = self.folder / BUDGET

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from deploy_helpers import Marble, problem, tree
 
+from deploy.compare import order
 from deploy.compare.runners import StoppedError
 from deploy.compare.session import Session
 from deploy.compare.statistics import Estimate
@@ -34,10 +35,25 @@ def test_mistakes_are_one_line(marble: Marble, recipe_file: Path, options: tuple
 def test_a_comparison_of_other_settings_is_left_as_it_is(marble: Marble, recipe_file: Path, workdir: Path) -> None:
     folder = workdir / "runs" / "compare-small"
     problem(marble("compare", recipe_file, "--tables-only"), "has no finished run yet")
+    assert not folder.exists()
+    folder.mkdir(parents=True)
+    there = order.Asked(
+        recipe=str(recipe_file.resolve()), methods=("marble",), seeds=(42, 43), minutes=10.0, probe_every=15
+    )
+    (folder / "compare.json").write_text(there.model_dump_json())
     before = tree(folder)
-    ran = marble("compare", recipe_file, "--seeds", "1,2", "--tables-only")
-    problem(ran, "holds another comparison: seeds was (42, 43, 44), got (1, 2)", "choose another --dir", count=2)
+    ran = marble("compare", recipe_file, "--methods", "uniform", "--seeds", "42", "--tuning-iterations", "7")
+    problem(
+        ran,
+        "holds another comparison: methods was marble, got uniform",
+        "seeds was 42,43, got 42",
+        "tuning_iterations was 6, got 7",
+        "choose another --dir",
+        count=4,
+    )
     assert tree(folder) == before
+    problem(marble("compare", recipe_file, "--tables-only"), "has no finished run yet")
+    assert tree(folder) == before, "more methods and a third seed are no other comparison"
     (folder / "compare.json").write_text("{")
     problem(marble("compare", recipe_file, "--tables-only"), "compare.json is damaged")
 

@@ -82,6 +82,7 @@ def test_stages_need_an_iteration_each() -> None:
     [
         (["marbel"], "no method 'marbel'; there are marble, weighted_sum"),
         (["single_x"], "no method 'single_x'"),
+        (["flow_grpo_x"], r"no method 'flow_grpo_x'; .*single\[_a\|b\], flow_grpo\[_a\|b\]"),
         ([], "no method to compare; there are marble"),
     ],
 )
@@ -90,10 +91,14 @@ def test_unknown_methods_are_refused_with_those_there_are(names: list[str], told
         choose(names, ("a", "b"))
 
 
-def test_single_is_one_for_each_reward() -> None:
+def test_specialists_are_one_for_each_reward() -> None:
     assert [(method.name, method.of_one) for method in choose(["single", "single_b"], ("a", "b"))] == [
         ("single_a", "a"),
         ("single_b", "b"),
+    ]
+    assert [(method.name, method.of_one) for method in choose(["flow_grpo"], ("a", "b"))] == [
+        ("flow_grpo_a", "a"),
+        ("flow_grpo_b", "b"),
     ]
 
 
