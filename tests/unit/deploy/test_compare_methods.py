@@ -14,7 +14,7 @@ from learner.errors import UserError
 
 TINY = RECIPES / "tiny.yaml"
 METHODS = [path.stem.removeprefix("tiny_") for path in sorted(RECIPES.glob("tiny_*.yaml"))]
-OTHERS = {"16", "long"}
+OTHERS = {"16", "long", "published", "published_sequential"}
 
 
 @pytest.mark.parametrize("name", sorted(set(METHODS) - OTHERS))
