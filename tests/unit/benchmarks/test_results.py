@@ -10,7 +10,6 @@ from deploy.cli import app
 from deploy.compare import command
 from deploy.compare.order import Asked
 from deploy.compare.session import Session
-from deploy.recipe import RECIPES
 from learner.errors import UserError
 
 
@@ -26,7 +25,7 @@ from learner.errors import UserError
 def test_the_command_asks_for_the_same(
     settings: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wanted = Asked.model_validate({"recipe": str(RECIPES / "tiny.yaml"), "seeds": (1, 2), **settings})
+    wanted = Asked.model_validate({"recipe": "deploy/recipes/tiny.yaml", "seeds": (1, 2), **settings})
     seen: list[Asked] = []
 
     def run(session: Session) -> list[object]:

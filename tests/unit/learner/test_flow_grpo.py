@@ -121,7 +121,7 @@ def update_of(learner: Learner, batch: TrainBatch, index: int = 0, on_policy: bo
     learner._load_old(published)
     cells = learner._algorithm.cells(local, learner._schedule, index)
     num_cells = NUM_SAMPLES * learner.config.timesteps
-    update = Update(0, batch.iteration, cells, num_cells, learner._signal(found), on_policy)
+    update = Update(0, batch.iteration, cells, num_cells, learner._signals.trained(found, batch.iteration), on_policy)
     clipped = found.advantages_KN.clip(-learner.config.advantage.max, learner.config.advantage.max)
     return update, torch.from_numpy(np.where(found.signal_KN, clipped, 0.0)).float()
 
