@@ -151,7 +151,8 @@ def windows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Win
 
 
 def step_health(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> dict[str, float]:
-    """What happens to the steps: how far norms lie apart, how far one reward has all the weight, how long steps are."""
+    """What happens to the steps: how far norms lie apart, how far one reward has all the weight, how long steps are,
+    and how far from the base they lead."""
     names = config.gradient_names
     norms = [[norm for norm in _axis(step, "norm", names) if norm > 0] for step in steps if step["solved"]]
     shares = [np.nan_to_num(_axis(step, "weight", names)) for step in steps]
@@ -163,6 +164,8 @@ def step_health(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> dict[s
         "gradient norm": _mean(lengths),
         "steps clipped": _mean([float(x > clip) for x in lengths if not math.isnan(x)]),
         "steps not applied": _mean([float(not step["applied"]) for step in steps]),
+        "KL to the base": _mean([_number(step["kl"]) for step in steps[-math.ceil(len(steps) / 10) :]]),
+        "KL's share": _mean([_number(step["kl_share"]) for step in steps if step["solved"]]),
     }
 
 

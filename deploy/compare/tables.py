@@ -46,6 +46,7 @@ def comparison(records: Records, memory: Mapping[str, float]) -> list[Table]:
         gains(records),
         speeds(records, memory),
         ablation(records, fixed),
+        steps(records),
         *(conflicts(records, vector) for vector in CONFLICT_VECTORS),
         *forgetting(records),
     ]
@@ -127,21 +128,28 @@ def speeds(records: Records, memory: Mapping[str, float]) -> Table:
 
 
 def ablation(records: Records, fixed: Sequence[str]) -> Table:
-    """Table 3: MARBLE without one of its parts, and how its steps then are."""
+    """Table 3: MARBLE without one of its parts."""
     chosen = {name: records[name] for name in (MARBLE, *ABLATIONS) if name in records}
     if MARBLE not in chosen or len(chosen) < 2:
         return Table("ablation", "", "", (), {})
     columns, rows = _scores(records, fixed)
-    health = list(next(iter(chosen.values()))[0].health)
-    body = {
-        name: (*rows[name], *(Estimate.of(_of(run.health, key) for run in runs) for key in health))
-        for name, runs in chosen.items()
+    note = "How the steps of each are: below."
+    return Table("ablation", "Ablation", note, columns, {name: rows[name] for name in chosen})
+
+
+def steps(records: Records) -> Table:
+    """How each method's steps are: what Table 3 leaves out of "fails"."""
+    columns = tuple(dict.fromkeys(key for runs in records.values() for run in runs for key in run.health))
+    rows = {
+        name: tuple(Estimate.of(_of(run.health, key) for run in runs) for key in columns)
+        for name, runs in records.items()
     }
     note = (
-        "Norms are of the rewards' gradients on solving steps; largest share is the largest weight of a unit gradient "
-        "in the step; the rest is over all steps."
+        "Norms, largest to smallest, are of the rewards' gradients on solving steps; largest share is the largest "
+        "weight of a unit gradient in the step. KL to the base, before its weight: mean over the last tenth of the "
+        "steps; its share of the gradient's length: solving steps. The rest is over all steps."
     )
-    return Table("ablation", "Ablation", note, (*columns, *health), body)
+    return Table("steps", "Steps", note, columns, rows if columns else {})
 
 
 def conflicts(records: Records, vector: str) -> Table:

@@ -123,14 +123,17 @@ def test_forgetting_shows_every_reward_after_every_stage() -> None:
     assert "forgetting_single_a" not in keyed(tables.comparison({"single_a": single}, {})), "one stage forgets nothing"
 
 
-def test_ablation_needs_marble_and_shows_how_steps_are() -> None:
+def test_ablation_needs_marble_and_how_steps_are_is_everyones() -> None:
     health = {"norms, largest/smallest": 3.0}
     marble = [record("marble", 1, 4.0, health=health)]
     raw = [record("unnormalized", 1, 0.5, health={"norms, largest/smallest": 50.0})]
     made = keyed(tables.comparison({"marble": marble, "unnormalized": raw}, {}))
-    assert mean_of(made["ablation"], "unnormalized", "norms, largest/smallest") == 50.0
+    assert mean_of(made["steps"], "unnormalized", "norms, largest/smallest") == 50.0
     assert mean_of(made["ablation"], "unnormalized", "a") == 0.5
-    assert "ablation" not in keyed(tables.comparison({"marble": marble}, {}))
+    assert "norms, largest/smallest" not in made["ablation"].columns
+    alone = keyed(tables.comparison({"marble": marble}, {}))
+    assert "ablation" not in alone
+    assert mean_of(alone["steps"], "marble", "norms, largest/smallest") == 3.0
     assert "ablation" not in keyed(tables.comparison({"unnormalized": raw}, {}))
 
 
