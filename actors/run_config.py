@@ -19,7 +19,7 @@ from actors.config import (
 )
 from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
-from learner.stages import measures, stage_of
+from learner.stages import measures, stage_of, trained_until
 from rewards.config import RewardConfig
 from rewards.dotted import nearest
 
@@ -201,7 +201,8 @@ class RunConfig(BaseModel):
 
     def followed(self, by: str) -> tuple[str, ...]:
         """The rewards over which `eval.best_by` and `eval.early_stop.by` take the mean."""
-        return {TRAINING_MEAN: self.reward_names, HELDOUT_MEAN: tuple(self.heldout_rewards)}.get(by, (by,))
+        trained = trained_until(self.learner, self.reward_names, self.run.iterations)
+        return {TRAINING_MEAN: trained, HELDOUT_MEAN: tuple(self.heldout_rewards)}.get(by, (by,))
 
     def judges(self) -> Iterator[tuple[str, str, RewardConfig]]:
         """(key path in the recipe, name, configuration) of each of :attr:`judge_names`."""

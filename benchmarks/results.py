@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deploy.compare import command, render
+from deploy.compare import render
 from deploy.compare.order import Asked
 from deploy.compare.runners import Processes
 from deploy.compare.session import ASKED, Session
@@ -73,7 +73,7 @@ def command_line(asked: Asked) -> str:
     words += [f"--minutes {asked.minutes:g}"] if asked.minutes else []
     words += [f"--iterations {asked.iterations}"] if asked.iterations else []
     defaults = Asked.model_fields
-    if asked.tuning_iterations != (0 if asked.sweep else command.DEFAULT_TUNING):
+    if asked.tuning_iterations or not asked.sweep:
         words.append(f"--tuning-iterations {asked.tuning_iterations}")
     if asked.lr_factors != defaults["lr_factors"].default:
         words.append(f"--lr-factors {','.join(f'{factor:g}' for factor in asked.lr_factors)}")

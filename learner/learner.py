@@ -122,7 +122,8 @@ class Learner:
         before = hash_tensors(adapters.read(self.policy.transformer, TRAINED))
         self._begin_stage(batch.iteration)
         prepared = time.perf_counter()
-        self._running_sigma_R = found.running_sigma_K
+        old_R, new_R = self._running_sigma_R, found.running_sigma_K
+        self._running_sigma_R = self._objective.kept_spread(old_R, new_R, batch.iteration)
         self._step.conflicts, self._step.probe_s = [], 0.0
         records = self._updates(batch.iteration, local, found, before == published.hash)
         stepped = time.perf_counter()

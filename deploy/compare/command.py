@@ -1,11 +1,13 @@
 """`marble compare` behind its options."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from actors.run_config import RunConfig
 from deploy.compare import render
 from deploy.compare.methods import SUITES
 from deploy.compare.order import Asked
@@ -56,13 +58,20 @@ def asked(
     if suite not in SUITES:
         raise UserError(f"--suite {suite}: there are {', '.join(SUITES)}")
     # A sweep shows what its keys do at one learning rate; the number of iterations is the recipe's.
-    tuned = DEFAULT_TUNING if not sweep else 0
+    config = load_recipe(recipe, sets).config
+    window = 1 + tuning_window(config)
+    tuned = max(DEFAULT_TUNING, window) if not sweep else 0
     chosen = tuning_iterations if tuning_iterations is not None else tuned
     if minutes and not chosen:
         raise UserError("--minutes needs tuning runs, which tell how long an iteration takes; give --iterations")
+    if minutes and chosen < window:
+        raise UserError(
+            f"--tuning-iterations {chosen}: only {window} or more tell how long an iteration takes with its share of "
+            "solves; give as many, or --iterations in place of --minutes"
+        )
     if minutes is None and iterations is None and chosen and not sweep:
         minutes = DEFAULT_MINUTES
-    first = load_recipe(recipe, sets).config.run.seed
+    first = config.run.seed
     return Asked(
         recipe=_from_root(recipe.resolve()),
         sets=tuple(sets),
@@ -75,6 +84,12 @@ def asked(
         probe_every=probe_every,
         sweep=tuple(sweep),
     )
+
+
+def tuning_window(config: RunConfig) -> int:
+    """Iterations of whole windows between solves."""
+    refresh, per_iteration = config.harmonizer.refresh, config.learner.updates_per_iteration
+    return math.lcm(per_iteration, refresh.n) // per_iteration if refresh.policy == "every_n" else 1
 
 
 def _from_root(path: Path) -> str:

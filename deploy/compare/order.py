@@ -44,7 +44,7 @@ class Asked(BaseModel):
     """Learning rates tried for each method, as multiples of the recipe's."""
     tuning_prompts: int = Field(32, ge=1)
     """Of each source's training prompts that tuning sets aside to choose by."""
-    probe_every: int = Field(15, ge=0)
+    probe_every: int = Field(11, ge=0)
     """`learner.probe_every` of the main runs."""
     sweep: tuple[str, ...] = ()
     """`key=a,b` each; every combination is a row, in place of methods."""

@@ -115,14 +115,16 @@ def speeds(records: Records, memory: Mapping[str, float]) -> Table:
             _one(gib),
             _one(_ratio(gib, sum_memory)),
             _estimate(runs, lambda run: float(run.iterations)),
+            _one(runs[0].lr),
             _estimate(runs, lambda run: run.total_s / 60),
         )
     columns = (
-        "s/iteration", "speed", "learner's speed", "learner GiB", "memory", "iterations", "minutes in all"
+        "s/iteration", "speed", "learner's speed", "learner GiB", "memory", "iterations", "lr", "minutes in all"
     )  # fmt: skip
     note = (
         "Speed and memory relative to weighted_sum. Measurements of conflicts are left out of the seconds, and peak "
-        "memory is the tuning runs', which have none; minutes in all have evaluations and measurements in them."
+        "memory is the tuning runs', which have none; minutes in all have evaluations and measurements in them. The "
+        "learning rate is the one that tuning chose."
     )
     return Table("speed", "Training speed and peak memory", note, columns, rows)
 
@@ -147,7 +149,8 @@ def steps(records: Records) -> Table:
     note = (
         "Norms, largest to smallest, are of the rewards' gradients on solving steps; largest share is the largest "
         "weight of a unit gradient in the step. KL to the base, before its weight: mean over the last tenth of the "
-        "steps; its share of the gradient's length: solving steps. The rest is over all steps."
+        "steps; not of Flow-GRPO, whose KL is of a sampler's step. Its share of the gradient's length: on solving "
+        "steps, where there are any. The rest is over all steps."
     )
     return Table("steps", "Steps", note, columns, rows if columns else {})
 
@@ -170,8 +173,9 @@ def conflicts(records: Records, vector: str) -> Table:
     }
     columns = ("windows", "opposing some reward", "mean cosine", "mean of the worst", "worst")
     note = (
-        "A window is one measured step. Opposing: its cosine with some reward's gradient is negative. Next batch: the "
-        "gradients of the next iteration's batch, at the parameters as they are by then. Worst: over all seeds."
+        "A window is one measured step; all steps: both kinds, each in its share of the run's steps. Opposing: its "
+        "cosine with some reward's gradient is negative. Next batch: the gradients of the next iteration's batch, at "
+        "the parameters as they are by then. Worst: over all seeds."
     )
     return Table(f"conflicts_{vector}", titles[vector], note, columns, rows)
 
@@ -179,14 +183,7 @@ def conflicts(records: Records, vector: str) -> Table:
 def _conflict_cells(
     runs: Sequence[RunRecord], vector: str, solved: bool | None, against: str
 ) -> tuple[Cell, ...] | None:
-    found = [
-        stats.conflicts(
-            window.cosines[vector]
-            for window in run.windows
-            if window.against == against and solved in (None, window.solved)
-        )
-        for run in runs
-    ]
+    found = [_conflicts_of(run, vector, solved, against) for run in runs]
     found = [one for one in found if one.windows]
     if not found:
         return None
@@ -197,6 +194,14 @@ def _conflict_cells(
         Estimate.of(one.mean_worst for one in found),
         _one(min(one.worst for one in found)),
     )
+
+
+def _conflicts_of(run: RunRecord, vector: str, solved: bool | None, against: str) -> stats.Conflicts:
+    kinds = [
+        stats.conflicts(w.cosines[vector] for w in run.windows if w.against == against and w.solved == kind)
+        for kind in (True, False)
+    ]
+    return stats.all_steps(*kinds, run.solved_share) if solved is None else kinds[not solved]
 
 
 def forgetting(records: Records) -> list[Table]:

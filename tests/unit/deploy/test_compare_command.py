@@ -38,7 +38,7 @@ def test_a_comparison_of_other_settings_is_left_as_it_is(marble: Marble, recipe_
     assert not folder.exists()
     folder.mkdir(parents=True)
     there = order.Asked(
-        recipe=str(recipe_file.resolve()), methods=("marble",), seeds=(42, 43), minutes=10.0, probe_every=15
+        recipe=str(recipe_file.resolve()), methods=("marble",), seeds=(42, 43), minutes=10.0, probe_every=11
     )
     (folder / "compare.json").write_text(there.model_dump_json())
     before = tree(folder)

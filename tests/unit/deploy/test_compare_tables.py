@@ -46,8 +46,12 @@ def keyed(made: Sequence[tables.Table]) -> dict[str, tables.Table]:
 @pytest.fixture
 def records() -> dict[str, list[RunRecord]]:
     solved = [window(True, "same", 0.5, 0.1), window(False, "same", 0.5, -0.2), window(True, "next", -0.1, 0.3)]
+    of_marble: dict[str, Any] = {"iteration_s": 4.0, "windows": solved, "solved_share": 0.25}
     return {
-        "marble": [record("marble", s, a, 20.0, iteration_s=4.0, windows=solved) for s, a in ((1, 3.0), (2, 5.0))],
+        "marble": [
+            record("marble", s, a, 20.0, iteration_s=4.0, windows=solved, solved_share=0.25)
+            for s, a in ((1, 3.0), (2, 5.0))
+        ],
         "weighted_sum": [record("weighted_sum", s, 2.0, 20.0) for s in (1, 2)],
         "single_a": [record("single_a", s, 100.0) for s in (1, 2)],
     }
@@ -100,10 +104,11 @@ def test_conflicts_by_kind_of_step_and_batch(records: dict[str, list[RunRecord]]
     shares = {row: mean_of(table, row, "opposing some reward") for row in table.rows}
     assert shares["marble, solving steps, same batch"] == 0.0
     assert shares["marble, amortised steps, same batch"] == 1.0
-    assert shares["marble, all steps, same batch"] == 0.5
+    assert shares["marble, all steps, same batch"] == 0.75, "a quarter of the steps solves, of the windows a half"
     assert mean_of(table, "marble, all steps, same batch", "windows") == 4, "both seeds'"
     assert mean_of(table, "marble, all steps, same batch", "worst") == -0.2
-    assert mean_of(table, "marble, all steps, same batch", "mean cosine") == pytest.approx((0.5 + 0.1 + 0.5 - 0.2) / 4)
+    expected = 0.25 * (0.5 + 0.1) / 2 + 0.75 * (0.5 - 0.2) / 2
+    assert mean_of(table, "marble, all steps, same batch", "mean cosine") == pytest.approx(expected)
 
 
 def test_a_method_that_never_solves_has_one_kind_of_step() -> None:
