@@ -83,7 +83,7 @@ def _flow_grpo(reward: str) -> Callable[[Data], Data]:
         learner = {
             "algorithm": FLOW_GRPO,
             "clip_range": clip_range,
-            "kl_beta": GRPO_KL.get(data["rewards"][reward]["scorer"], GRPO_KL_ELSE) / GRPO_KL_SCALE,
+            "kl_beta": round(GRPO_KL.get(data["rewards"][reward]["scorer"], GRPO_KL_ELSE) / GRPO_KL_SCALE, 4),
             "advantage": {"std": "batch"},
             "old_policy": {"slope": 0.0},
         }

@@ -48,10 +48,7 @@ def records() -> dict[str, list[RunRecord]]:
     solved = [window(True, "same", 0.5, 0.1), window(False, "same", 0.5, -0.2), window(True, "next", -0.1, 0.3)]
     of_marble: dict[str, Any] = {"iteration_s": 4.0, "windows": solved, "solved_share": 0.25}
     return {
-        "marble": [
-            record("marble", s, a, 20.0, iteration_s=4.0, windows=solved, solved_share=0.25)
-            for s, a in ((1, 3.0), (2, 5.0))
-        ],
+        "marble": [record("marble", s, a, 20.0, **of_marble) for s, a in ((1, 3.0), (2, 5.0))],
         "weighted_sum": [record("weighted_sum", s, 2.0, 20.0) for s in (1, 2)],
         "single_a": [record("single_a", s, 100.0) for s in (1, 2)],
     }
