@@ -197,11 +197,13 @@ def _conflict_cells(
 
 
 def _conflicts_of(run: RunRecord, vector: str, solved: bool | None, against: str) -> stats.Conflicts:
-    kinds = [
+    solving, amortised = (
         stats.conflicts(w.cosines[vector] for w in run.windows if w.against == against and w.solved == kind)
         for kind in (True, False)
-    ]
-    return stats.all_steps(*kinds, run.solved_share) if solved is None else kinds[not solved]
+    )
+    if solved is None:
+        return stats.all_steps(solving, amortised, run.solved_share)
+    return solving if solved else amortised
 
 
 def forgetting(records: Records) -> list[Table]:
