@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from deploy.compare.runs import RunSpec, standing
+from deploy.compare.runs import RunSpec, holder, opening, standing
 from deploy.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 from deploy.paths import ROOT
 from learner.errors import UserError
@@ -62,14 +62,14 @@ class Processes:
     def _make(self, spec: RunSpec) -> None:
         if standing(spec) == "alive":
             # Left by a comparison that was killed: it is the same run, and nearer to its end than a new one.
-            self._say(f"{spec.name} is being trained by another process; waiting for it")
+            self._say(f"{spec.name} is being trained by {holder(spec)}; waiting for it")
             while standing(spec) == "alive":
                 time.sleep(POLL_S)
         now = standing(spec)
         if now == "done":
             return
         self._say(f"{spec.name}: {'going on' if now == 'stopped' else 'starting'}")
-        code = run_process([*spec.arguments, *(["--resume"] if now == "stopped" else [])], self._output)
+        code = run_process(opening(spec), self._output)
         if code in STOPPED:
             raise StoppedError(code)
         if code or standing(spec) != "done":
@@ -141,8 +141,9 @@ class Jobs:
             if str(spec.run_dir.path) in shlex.split(job.entrypoint) and not _over(job.status):
                 self._say(f"{spec.name}: job {job.submission_id} goes on")
                 return str(job.submission_id)
-        resume = ["--resume"] if standing(spec) == "stopped" else []
-        entrypoint = shlex.join(["python", "-m", "deploy.cli", *spec.arguments, *resume])
+        if standing(spec) == "alive":
+            raise UserError(f"{spec.name} is being trained by {holder(spec)}, which is no job of this cluster")
+        entrypoint = shlex.join(["python", "-m", "deploy.cli", *opening(spec)])
         job = self._client.submit_job(entrypoint=entrypoint, runtime_env={"working_dir": str(ROOT)})
         self._say(f"{spec.name}: job {job}")
         return str(job)

@@ -11,8 +11,7 @@ from deploy_helpers import GENEVAL_LINE, edited
 from actors.run_config import RunConfig
 from deploy.compare import command, order, tuning
 from deploy.compare.order import Asked
-from deploy.compare.runs import make_spec, standing
-from deploy.files import write_json
+from deploy.compare.runs import make_spec
 from deploy.recipe import load_recipe, to_yaml
 from learner.errors import UserError
 
@@ -187,23 +186,6 @@ def test_too_few_prompts_to_tune_by(recipe_file: Path, tmp_path: Path) -> None:
 def test_the_best_learning_rate(gains: dict[float, float], best: float) -> None:
     """Of equals the one nearest to the recipe's own; a run of which nothing is known is not chosen before others."""
     assert tuning.best_factor(gains) == best
-
-
-def test_standings_of_a_run(recipe_file: Path, tmp_path: Path) -> None:
-    [row, *_] = order.checked_rows(asked(recipe_file))
-    data = order.main_data(row, asked(recipe_file), 42, 4, 1e-3)
-    spec = make_spec(tmp_path / "runs", "it", data)
-    assert standing(spec) == "new"
-    spec.run_dir.path.mkdir()
-    spec.run_dir.config.write_text(to_yaml(spec.recipe))
-    assert standing(spec) == "new", "ended in its first iteration"
-    assert not spec.run_dir.path.exists()
-    checkpoint = spec.run_dir.checkpoints / "000001"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "manifest.json").write_text("{}")
-    assert standing(spec) == "stopped"
-    write_json(spec.run_dir.summary, {"iterations": 4})
-    assert standing(spec) == "done"
 
 
 def test_a_run_of_another_recipe_is_not_gone_on_with(recipe_file: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from test_compare_order import asked
 
+from actors.lock import NAME
 from deploy.compare import order, runners
 from deploy.compare.runners import Jobs, Processes, StoppedError, run_process
 from deploy.compare.runs import RunSpec, make_spec
@@ -99,6 +100,33 @@ def test_a_run_that_another_process_still_trains_is_waited_for(
     said: list[str] = []
     Processes(said.append).make(specs[:1], lambda spec: None)
     assert said == ["one is being trained by another process; waiting for it"]
+
+
+def test_what_a_run_left_before_its_first_checkpoint_goes_as_it_is_started_anew(
+    specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = specs[0].run_dir.path
+    left.mkdir()
+    os.utime(left, (0, 0))
+    there: list[bool] = []
+
+    def train(arguments: list[str], output: int | None = None) -> int:
+        there.append(left.exists())
+        finish(specs[0])
+        return 0
+
+    monkeypatch.setattr(runners, "run_process", train)
+    Processes(lambda text: None).make(specs[:1], lambda spec: None)
+    assert there == [False]
+
+
+def test_a_run_that_somebody_trains_outside_the_cluster_is_no_jobs(specs: list[RunSpec]) -> None:
+    specs[0].run_dir.path.mkdir()
+    (specs[0].run_dir.path / NAME).write_text('{"pid": 7, "host": "elsewhere", "started": "1"}')
+    cluster = Cluster(specs)
+    with pytest.raises(UserError, match="one is being trained by process 7 on elsewhere .*, which is no job of this"):
+        Jobs(cluster, 1, lambda text: None, lambda seconds: None).make(specs[:1], lambda spec: None)
+    assert not cluster.jobs
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
