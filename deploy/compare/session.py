@@ -18,9 +18,10 @@ from deploy.compare.order import Asked, Row
 from deploy.compare.runners import Runner
 from deploy.compare.runs import RunSpec, make_spec, standing
 from deploy.compare.statistics import Estimate
-from deploy.errors import ProblemsError, one_line
+from deploy.errors import ProblemsError, loading, one_line
 from deploy.files import to_json, write_json, write_text
 from deploy.recipe import load_recipe
+from deploy.rundir import require_writable
 from learner.errors import UserError
 
 ASKED, BUDGET, TABLES = "compare.json", "budget.json", "tables.md"
@@ -65,8 +66,9 @@ class Session:
         """
         rows = order.checked_rows(self.asked)
         self._check_folder()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
+        with loading(str(self.folder)):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
         tuned = self._tune(rows)
         budgets = self._budgets(rows, tuned)
         self._train(rows, budgets)
@@ -87,9 +89,11 @@ class Session:
     def _check_folder(self) -> None:
         """
         Raises:
-            UserError: another comparison lies there.
+            UserError: another comparison lies there, or none can.
         """
         path = self.folder / ASKED
+        with loading(str(self.folder)):
+            require_writable(path)
         changed = order.differing(_parsed(path, Asked), self.asked) if path.is_file() else []
         if changed:
             told = [f"{self.folder} holds another comparison: {line}" for line in changed]
@@ -190,5 +194,5 @@ class Session:
 def _parsed(path: Path, model: type[Any]) -> Any:
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (ValidationError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path} is damaged: {one_line(str(error))[:200]}") from error

@@ -124,7 +124,7 @@ def test_a_run_that_somebody_trains_outside_the_cluster_is_no_jobs(specs: list[R
     specs[0].run_dir.path.mkdir()
     (specs[0].run_dir.path / NAME).write_text('{"pid": 7, "host": "elsewhere", "started": "1"}')
     cluster = Cluster(specs)
-    with pytest.raises(UserError, match="one is being trained by process 7 on elsewhere .*, which is no job of this"):
+    with pytest.raises(UserError, match=r"one is being trained by process 7 on elsewhere .*, which is no job of this"):
         Jobs(cluster, 1, lambda text: None, lambda seconds: None).make(specs[:1], lambda spec: None)
     assert not cluster.jobs
 
