@@ -79,6 +79,15 @@ def load_resolved(path: Path) -> Recipe:
     return _wanted(_examined(data, layers.Layers(data, ((path, data),)), (), (paths.ROOT,), ()))
 
 
+def checked(data: dict[str, Any], name: str) -> Recipe:
+    """Check data that no file holds; `name` stands in its place in messages.
+
+    Raises:
+        UserError: as :func:`load_recipe`.
+    """
+    return _wanted(_examined(data, layers.Layers(data, ((Path(name), data),)), (), (Path.cwd(), paths.ROOT), ()))
+
+
 def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
     """Read and check a recipe; what is wrong is returned, not raised."""
     try:

@@ -1,5 +1,6 @@
 """`marble compare` behind its options."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from learner.errors import UserError
 DEFAULT_MINUTES = 10.0
 DEFAULT_TUNING = 6
 """Iterations: after the first one, a whole window between solves of the tiny recipe."""
+MIN_TUNING = 2
+"""Iterations that tell how long one takes: the first one is not counted."""
 NUM_SEEDS = 3
 STDERR = 2
 """File descriptor; with --json nothing but the tables may come on standard output."""
@@ -58,10 +61,15 @@ def asked(
     # A sweep shows what its keys do at one learning rate; the number of iterations is the recipe's.
     tuned = DEFAULT_TUNING if not sweep else 0
     chosen = tuning_iterations if tuning_iterations is not None else tuned
-    if minutes and not chosen:
-        raise UserError("--minutes needs tuning runs, which tell how long an iteration takes; give --iterations")
     if minutes is None and iterations is None and chosen and not sweep:
         minutes = DEFAULT_MINUTES
+    if minutes is not None and not math.isfinite(minutes):
+        raise UserError(f"--minutes {minutes}: wants a number of minutes")
+    if minutes and chosen < MIN_TUNING:
+        raise UserError(
+            f"--minutes needs tuning runs of {MIN_TUNING} iterations at least, which tell how long one takes (the first "
+            "warms up); give --iterations"
+        )
     first = load_recipe(recipe, sets).config.run.seed
     return Asked(
         recipe=_from_root(recipe.resolve()),

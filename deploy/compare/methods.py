@@ -137,6 +137,11 @@ def reward_sets(data: Data) -> list[list[str]]:
     return [*([broad] if broad else []), *([name] for name in data["rewards"] if name not in broad)]
 
 
+def stages_of(data: Data) -> Sequence[Mapping[str, Any]]:
+    """The stages of a recipe; none where it trains all its rewards all the time."""
+    return data["learner"].get("stages") or ()
+
+
 def in_stages(data: Data, stages: Sequence[Mapping[str, Any]], iterations: int) -> Data:
     """The recipe with these stages, scaled to a number of iterations; each gets one at least.
 

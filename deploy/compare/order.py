@@ -3,6 +3,7 @@
 asked -> tuning runs -> a learning rate and a number of iterations for each method -> main runs
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,16 +14,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.run_config import RunConfig
 from deploy import overrides, schema
-from deploy.compare.methods import Data, Method, choose, in_stages
+from deploy.compare.methods import Data, Method, choose, in_stages, stages_of
+from deploy.errors import ProblemsError
 from deploy.layers import merged
 from deploy.paths import ROOT
-from deploy.recipe import Recipe, load_recipe
+from deploy.recipe import Recipe, checked, load_recipe
 from learner.errors import UserError
 
 TUNING_SEED_OFFSET = 10_000
 """Tuning draws prompts and noise that no compared run does."""
 SWEPT_SECTION = "harmonizer"
 """Where a swept key stands that names no section of the recipe."""
+_UNNAMEABLE = re.compile(r"[^A-Za-z0-9._-]")
+"""What `run.name` may not hold."""
 
 
 class Asked(BaseModel):
@@ -67,8 +71,8 @@ class Row:
 
     @property
     def slug(self) -> str:
-        """Its name in files."""
-        return self.name.replace("=", "-").replace(" ", "_")
+        """Its name in files and as part of `run.name`."""
+        return _UNNAMEABLE.sub("-", self.name.replace(" ", "_"))
 
 
 def rows_of(asked: Asked) -> tuple[Row, ...]:
@@ -146,7 +150,7 @@ def budgeted(data: Data, name: str, seed: int, iterations: int, lr: float) -> Da
         "checkpoint": {"every": 1, "keep_last": 1, "keep_best": 0},
     }
     result: Data = dict(merged(data, changed))
-    stages = data["learner"].get("stages") or []
+    stages = stages_of(data)
     return in_stages(result, stages, iterations) if stages else result
 
 
@@ -163,10 +167,31 @@ def tuning_data(row: Row, asked: Asked, factor: float, files: dict[str, dict[str
         files: source → `train` and `heldout` files that tuning uses in place of the recipe's.
     """
     seed, lr = asked.seeds[0] + TUNING_SEED_OFFSET, row.data["learner"]["lr"] * factor
-    name = f"{row.slug}-lr{factor:g}"
+    name = _UNNAMEABLE.sub("-", f"{row.slug}-lr{factor:g}")
     data = budgeted(row.data, name, seed, asked.tuning_iterations, lr)
     changed = {"prompts": {"sources": files}, "eval": {"prompts_per_source": None}, "learner": {"probe_every": 0}}
     return dict(merged(data, changed))
+
+
+def check_runs(rows: Sequence[Row], asked: Asked) -> None:
+    """See that every run's recipe loads, as far as it is known before anything has been tuned.
+
+    Raises:
+        UserError: one does not; which, and what is wrong with it.
+    """
+    for row in rows:
+        lr, iterations = float(row.data["learner"]["lr"]), asked.iterations or int(row.data["run"]["iterations"])
+        # What the minutes allow comes of tuning; until then it is enough for any stages.
+        iterations = iterations if asked.minutes is None else max(iterations, len(stages_of(row.data)))
+        try:
+            for seed in asked.seeds:
+                checked(main_data(row, asked, seed, iterations, lr), f"{row.slug}-seed{seed}")
+            for factor in asked.lr_factors if asked.tuning_iterations else ():
+                checked(tuning_data(row, asked, factor, {}), f"{row.slug}-lr{factor:g}")
+        except ProblemsError:
+            raise
+        except UserError as error:
+            raise UserError(f"{row.name}: {error}") from error
 
 
 def differing(old: Asked, new: Asked) -> list[str]:

@@ -65,6 +65,7 @@ class Session:
             StoppedError: asked to stop.
         """
         rows = order.checked_rows(self.asked)
+        order.check_runs(rows, self.asked)
         self._check_folder()
         with loading(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)

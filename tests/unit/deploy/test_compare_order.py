@@ -1,6 +1,7 @@
 """What a comparison is made of: rows, budgets, the recipes of its runs, tuning."""
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ from deploy_helpers import GENEVAL_LINE, edited
 from actors.run_config import RunConfig
 from deploy.compare import command, order, tuning
 from deploy.compare.order import Asked
-from deploy.compare.runs import make_spec
+from deploy.compare.runs import RunSpec, make_spec
+from deploy.compare.session import Session
 from deploy.recipe import load_recipe, to_yaml
 from learner.errors import UserError
 
@@ -64,7 +66,10 @@ def test_a_sweep_takes_the_recipes_iterations_and_tunes_nothing(recipe_file: Pat
         ({"seeds": "1,x"}, "--seeds 1,x: wants numbers with commas between them"),
         ({"seeds": "1,1"}, "--seeds 1,1: a number stands twice"),
         ({"lr_factors": "0"}, "--lr-factors 0: wants numbers with commas between them (0 is not above 0)"),
-        ({"minutes": 1.0, "tuning_iterations": 0}, "--minutes needs tuning runs"),
+        ({"minutes": 1.0, "tuning_iterations": 0}, "--minutes needs tuning runs of 2 iterations at least"),
+        ({"tuning_iterations": 1}, "--minutes needs tuning runs of 2 iterations at least"),
+        ({"minutes": math.nan}, "--minutes nan: wants a number of minutes"),
+        ({"minutes": math.inf}, "--minutes inf: wants a number of minutes"),
     ],
 )
 def test_options_that_do_not_go_together(recipe_file: Path, changes: dict[str, object], told: str) -> None:
@@ -86,11 +91,46 @@ def test_sweeps_that_are_none(recipe_file: Path, sweep: str, told: str) -> None:
         order.checked_rows(asked(recipe_file, sweep=(sweep,)))
 
 
+def test_values_of_any_form_make_names_of_runs(recipe_file: Path) -> None:
+    wanted = asked(recipe_file, sweep=("learner.eps=1e6", "learner.betas=[0.9]"), tuning_iterations=1, iterations=2)
+    [row] = order.checked_rows(wanted)
+    assert row.slug == "learner.eps-1e-06_learner.betas--0.9-"
+    assert order.tuning_data(row, wanted, 1e7, {})["run"]["name"].endswith("-lr1e-07")
+
+
 def test_an_unknown_key_is_told_before_anything_is_trained(recipe_file: Path, tmp_path: Path) -> None:
     """FAULTS 24: as by --set."""
     [row] = order.checked_rows(asked(recipe_file, sweep=("refresh.nn=1",)))
     with pytest.raises(UserError, match=r"harmonizer\.refresh\.nn: unknown key"):
         make_spec(tmp_path / "runs", "it", row.data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seeds": "42,-1"}, "marble-seed-1: run.seed: should be greater than or equal to 0, got -1"),
+        ({"iterations": 3}, "sequential: 4 stages do not fit into 3 iterations; give each run more"),
+        ({"tuning_iterations": 3}, "sequential: 4 stages do not fit into 3 iterations; give each run more"),
+        ({"lr_factors": "1,1e308", "sets": ("learner.lr=100.0",)}, "marble-lr1e+308: learner.lr: must be finite"),
+        ({"sweep": ("run.tensorboard=7",)}, "run.tensorboard-7-seed42: run.tensorboard: should be a valid boolean"),
+    ],
+)
+def test_what_a_run_would_be_refused_for_is_told_before_any_is_trained(
+    recipe_file: Path, tmp_path: Path, changes: dict[str, object], told: str
+) -> None:
+    """And before anything is written."""
+    folder = tmp_path / "compare"
+    with pytest.raises(UserError) as caught:
+        Session(asked(recipe_file, **changes), folder, Nobody(), lambda text: None).run()
+    assert str(caught.value).startswith(told)
+    assert not folder.exists()
+
+
+class Nobody:
+    """Trains nothing."""
+
+    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None]) -> None:
+        raise AssertionError(f"{len(specs)} runs were started")
 
 
 def test_a_recipe_that_is_a_baseline_already_is_refused(recipe_file: Path) -> None:
