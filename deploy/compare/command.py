@@ -67,8 +67,8 @@ def asked(
         raise UserError(f"--minutes {minutes}: wants a number of minutes")
     if minutes and chosen < MIN_TUNING:
         raise UserError(
-            f"--minutes needs tuning runs of {MIN_TUNING} iterations at least, which tell how long one takes (the first "
-            "warms up); give --iterations"
+            f"--minutes needs tuning runs of {MIN_TUNING} iterations at least, to tell how long one takes (the "
+            "first warms up); give more of them, or --iterations"
         )
     first = load_recipe(recipe, sets).config.run.seed
     return Asked(

@@ -4,12 +4,13 @@ A recipe is plain data here, every default filled in. A method that is laid down
 `<recipe>_<method>.yaml`, is taken from there instead.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deploy.layers import merged
-from learner.config import WEIGHTED_SUM
+from harmonizer.config import HarmonizerConfig
+from learner.config import WEIGHTED_SUM, LearnerConfig, SamplingConfig
 from learner.errors import UserError
 
 Data = dict[str, Any]
@@ -29,6 +30,11 @@ SCHEDULE = ((0, 800), (1, 300), (0, 200), (1, 200), (2, 100))
 GRPO_STEPS, GRPO_NOISE, GRPO_CLIP, GRPO_RESOLUTION, GRPO_KL = 10, 0.7, 1e-4, 512, 0.04
 """Flow-GRPO's public recipe: sampling steps of a rollout, noise level, clip range at a resolution, β of KL."""
 
+GOES_WITH = {"fixed": "fixed", "weights": "weighted_gradients"} | dict.fromkeys(
+    ("floors", "preference", "groups", "kl", "kl_bound"), "min_norm"
+)
+"""Keys of the harmonizer by the one method they go with."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -47,11 +53,27 @@ def _with(patch: Mapping[str, Any]) -> Callable[[Data], Data]:
 def _summed(data: Data) -> Data:
     """NFT on the weighted mean: nothing to balance, so no step solves."""
     harmonizer = {"method": "weighted_gradients", "refresh": {"policy": "never"}}
-    return {**dict(merged(data, {"learner": {"objective": WEIGHTED_SUM}})), "harmonizer": harmonizer}
+    return without_steering(dict(merged(data, {"learner": {"objective": WEIGHTED_SUM}, "harmonizer": harmonizer})))
 
 
 def _uniform(data: Data) -> Data:
-    return {**data, "harmonizer": {"method": UNIFORM, "refresh": data.get("harmonizer", {}).get("refresh", {})}}
+    return without_steering(dict(merged(data, {"harmonizer": {"method": UNIFORM}})))
+
+
+def steering(data: Data) -> tuple[str, ...]:
+    """Keys of a recipe's harmonizer that say something and go with one method alone."""
+    said, fields = data.get("harmonizer") or {}, HarmonizerConfig.model_fields
+    return tuple(key for key in GOES_WITH if key in said and said[key] != fields[key].default)
+
+
+def without_steering(data: Data, keep: Container[str] = ()) -> Data:
+    """The recipe without what its harmonizer's method cannot take."""
+    method = (data.get("harmonizer") or {}).get("method", HarmonizerConfig.model_fields["method"].default)
+    # Weights of a harmonizer are of the rewards' gradients; a sum of rewards has one gradient.
+    summed = (data.get("learner") or {}).get("objective") == WEIGHTED_SUM
+    allowed = {key for key, goes_with in GOES_WITH.items() if goes_with == method and not (key == "weights" and summed)}
+    left = {k: v for k, v in (data.get("harmonizer") or {}).items() if k not in GOES_WITH or k in allowed or k in keep}
+    return {**data, "harmonizer": left}
 
 
 def _sequential(data: Data) -> Data:
@@ -86,9 +108,17 @@ def _flow_grpo(reward: str) -> Callable[[Data], Data]:
         }
         steps = min(data["sampling"]["steps"], GRPO_STEPS)
         sampling = {"steps": steps, "sde": {"noise_level": GRPO_NOISE}}
-        return dict(merged(_single(reward)(data), {"sampling": sampling, "learner": learner}))
+        return _trainable(dict(merged(_single(reward)(data), {"sampling": sampling, "learner": learner})))
 
     return change
+
+
+def _trainable(data: Data) -> Data:
+    """With no more timesteps than steps with noise allow each of an iteration's updates."""
+    learner = LearnerConfig.model_validate(data["learner"])
+    trainable = learner.num_trainable(SamplingConfig.model_validate(data["sampling"]))
+    timesteps = min(learner.timesteps, max(1, trainable // learner.updates_per_iteration))
+    return dict(merged(data, {"learner": {"timesteps": timesteps}}))
 
 
 _SPECIALISTS: Mapping[str, Callable[[str], Callable[[Data], Data]]] = {SINGLE: _single, FLOW_GRPO: _flow_grpo}

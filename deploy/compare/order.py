@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.run_config import RunConfig
 from deploy import overrides, schema
-from deploy.compare.methods import Data, Method, choose, in_stages, stages_of
+from deploy.compare.methods import Data, Method, choose, in_stages, stages_of, steering
+from deploy.compare.own_files import own_file, read_method
 from deploy.errors import ProblemsError
 from deploy.layers import merged
 from deploy.paths import ROOT
@@ -68,6 +69,8 @@ class Row:
     """The recipe, before budget and seed."""
     trains: tuple[str, ...]
     """The rewards that its learning rate is chosen by."""
+    without: tuple[str, ...] = ()
+    """Keys of the recipe's harmonizer that its method cannot take."""
 
     @property
     def slug(self) -> str:
@@ -93,14 +96,9 @@ def rows_of(asked: Asked) -> tuple[Row, ...]:
 def _row(method: Method, recipe: Recipe, asked: Asked) -> Row:
     rewards = (method.of_one,) if method.of_one else recipe.config.reward_names
     own = own_file(asked.recipe_path, method.name)
-    data = load_recipe(own, asked.sets).resolved if own else method.change(recipe.resolved)
-    return Row(method.name, data, rewards)
-
-
-def own_file(recipe: Path, method: str) -> Path | None:
-    """`<recipe>_<method>.yaml` beside a recipe, where there is one."""
-    beside = recipe.with_name(f"{recipe.stem}_{method}{recipe.suffix}")
-    return beside if beside.is_file() else None
+    data = read_method(own, asked.recipe_path, asked.sets, recipe) if own else method.change(recipe.resolved)
+    there = steering(data)
+    return Row(method.name, data, rewards, tuple(key for key in steering(recipe.resolved) if key not in there))
 
 
 def _swept(recipe: Recipe, asked: Asked) -> tuple[Row, ...]:
@@ -171,6 +169,16 @@ def tuning_data(row: Row, asked: Asked, factor: float, files: dict[str, dict[str
     data = budgeted(row.data, name, seed, asked.tuning_iterations, lr)
     changed = {"prompts": {"sources": files}, "eval": {"prompts_per_source": None}, "learner": {"probe_every": 0}}
     return dict(merged(data, changed))
+
+
+def left_out(rows: Sequence[Row]) -> list[str]:
+    """What the recipe's harmonizer says and some rows do without, a line for each such set of keys."""
+    sets = dict.fromkeys(row.without for row in rows if row.without)
+    return [
+        f"left out of {', '.join(row.name for row in rows if row.without == keys)}, whose methods cannot take it: "
+        f"{', '.join(f'harmonizer.{key}' for key in keys)}"
+        for keys in sets
+    ]
 
 
 def check_runs(rows: Sequence[Row], asked: Asked) -> None:

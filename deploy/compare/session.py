@@ -70,6 +70,8 @@ class Session:
         with loading(str(self.folder)):
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
+        for line in order.left_out(rows):
+            self.say(line)
         tuned = self._tune(rows)
         budgets = self._budgets(rows, tuned)
         self._train(rows, budgets)
