@@ -5,19 +5,19 @@ paper has them.
 """
 
 import argparse
-import json
 import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any
 
 from deploy.compare import command, render
 from deploy.compare.order import Asked
 from deploy.compare.runners import Processes
+from deploy.compare.runs import summary
 from deploy.compare.session import ASKED, Session
 from deploy.compare.tables import Table
 from deploy.errors import report
+from deploy.rundir import RunDir
 from learner.errors import UserError
 
 PAPER = """## The paper's numbers
@@ -61,8 +61,10 @@ def _shown(tables: list[Table]) -> list[Table]:
 
 
 def _seconds(path: Path) -> float:
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return float(data["seconds"])
+    done = summary(RunDir(path.parent))
+    if done is None or not isinstance(done.get("seconds"), int | float):
+        raise UserError(f"{path} is damaged; remove it and start the comparison again")
+    return float(done["seconds"])
 
 
 def command_line(asked: Asked) -> str:

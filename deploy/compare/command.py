@@ -12,6 +12,7 @@ from deploy.compare.methods import SUITES
 from deploy.compare.order import Asked
 from deploy.compare.runners import Jobs, Processes, Runner, StoppedError
 from deploy.compare.session import TABLES, Session
+from deploy.errors import EXIT_INTERRUPTED
 from deploy.files import to_json
 from deploy.paths import ROOT
 from deploy.recipe import load_recipe
@@ -118,9 +119,9 @@ def run(wanted: Asked, directory: Path | None, address: str | None, jobs: int, t
     session = Session(wanted, place.absolute(), _runner(address, jobs, say, as_json), say)
     try:
         made = session.tables_of() if tables_only else session.run()
-    except StoppedError as stopped:
+    except (StoppedError, KeyboardInterrupt) as stopped:  # between two runs it is Python's own
         print(f"stopped; the same command goes on ({session.folder})", file=sys.stderr)
-        return stopped.code
+        return stopped.code if isinstance(stopped, StoppedError) else EXIT_INTERRUPTED
     if not made:
         raise UserError(f"{session.folder} has no finished run yet")
     print(to_json({"dir": str(session.folder), "tables": render.data(made)}) if as_json else render.markdown(made))

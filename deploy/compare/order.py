@@ -181,25 +181,29 @@ def left_out(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def check_runs(rows: Sequence[Row], asked: Asked) -> None:
-    """See that every run's recipe loads, as far as it is known before anything has been tuned.
+def check_runs(rows: Sequence[Row], asked: Asked) -> list[RunConfig]:
+    """See that every run's recipe loads, as far as it is known before anything has been tuned; one of each row.
 
     Raises:
         UserError: one does not; which, and what is wrong with it.
     """
+    configs = []
     for row in rows:
         lr, iterations = float(row.data["learner"]["lr"]), asked.iterations or int(row.data["run"]["iterations"])
         # What the minutes allow comes of tuning; until then it is enough for any stages.
         iterations = iterations if asked.minutes is None else max(iterations, len(stages_of(row.data)))
         try:
-            for seed in asked.seeds:
-                checked(main_data(row, asked, seed, iterations, lr), f"{row.slug}-seed{seed}")
+            runs = [
+                checked(main_data(row, asked, seed, iterations, lr), f"{row.slug}-seed{seed}") for seed in asked.seeds
+            ]
+            configs.append(runs[0].config)
             for factor in asked.lr_factors if asked.tuning_iterations else ():
                 checked(tuning_data(row, asked, factor, {}), f"{row.slug}-lr{factor:g}")
         except ProblemsError:
             raise
         except UserError as error:
             raise UserError(f"{row.name}: {error}") from error
+    return configs
 
 
 def differing(old: Asked, new: Asked) -> list[str]:

@@ -29,7 +29,7 @@ def _said(cell: Cell) -> str:
         return cell
     if math.isnan(cell.mean):
         return "-"
-    if cell.n == 1 and cell.mean == int(cell.mean):
+    if cell.n == 1 and cell.mean.is_integer():
         return f"{cell.mean:.0f}"
     digits = 2 if abs(cell.mean) >= 10 else 4
     error = "" if math.isnan(cell.se) else f" ± {cell.se:.{digits}f}"

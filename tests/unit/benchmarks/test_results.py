@@ -9,7 +9,7 @@ from benchmarks.results import command_line, section
 from deploy.cli import app
 from deploy.compare import command
 from deploy.compare.order import Asked
-from deploy.compare.session import Session
+from deploy.compare.session import ASKED, Session
 from learner.errors import UserError
 
 
@@ -42,6 +42,18 @@ def test_the_command_asks_for_the_same(
 
 def test_a_folder_without_a_comparison_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no comparison"):
+        section(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"seconds": "long"}'])
+def test_a_damaged_summary_is_one_line(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wanted = Asked(recipe="deploy/recipes/tiny.yaml", methods=("marble",), seeds=(1,))
+    (tmp_path / ASKED).write_text(wanted.model_dump_json())
+    path = tmp_path / "tuning" / "marble-lr1" / "summary.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    monkeypatch.setattr(Session, "tables_of", lambda session: ["a table"])
+    with pytest.raises(UserError, match=r"marble-lr1/summary\.json is damaged"):
         section(tmp_path)
 
 

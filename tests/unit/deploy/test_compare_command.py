@@ -111,15 +111,16 @@ def test_json_is_all_there_is_on_standard_output(
     assert "tables.md" in ran.err
 
 
+@pytest.mark.parametrize(("error", "code"), [(StoppedError(143), 143), (KeyboardInterrupt(), 130)])
 def test_a_stop_says_that_the_same_command_goes_on(
-    marble: Marble, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+    marble: Marble, recipe_file: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     def stop(session: Session) -> list[Table]:
-        raise StoppedError(143)
+        raise error
 
     monkeypatch.setattr(Session, "run", stop)
     ran = marble("compare", recipe_file)
-    assert ran.code == 143
+    assert ran.code == code
     assert ran.err.startswith("stopped; the same command goes on")
 
 

@@ -129,7 +129,7 @@ def test_what_a_run_would_be_refused_for_is_told_before_any_is_trained(
 class Nobody:
     """Trains nothing."""
 
-    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None]) -> None:
+    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None], alone: bool = False) -> None:
         raise AssertionError(f"{len(specs)} runs were started")
 
 
@@ -205,6 +205,23 @@ def test_tables_of_prompts_are_split_too(recipe_file: Path, tmp_path: Path) -> N
     )
     files = tuning.split_prompts(load_recipe(path).config, tmp_path / "prompts", 4)
     assert pq.read_table(files["general"]["heldout"])["prompt"].to_pylist() == ["p6", "p7", "p8"]
+
+
+def test_tagged_prompts_of_a_table_are_split_among_themselves(recipe_file: Path, tmp_path: Path) -> None:
+    notes = [f'{{"tag": "{"ab"[i % 2]}"}}' for i in range(12)]
+    for split in ("train", "heldout"):
+        table = pa.table({"prompt": [f"p{i}" for i in range(12)], "metadata": notes})
+        pq.write_table(table, recipe_file.parent / f"general_{split}.parquet")
+    path = edited(
+        recipe_file,
+        (
+            "./general_train.txt, heldout: ./general_heldout.txt",
+            "./general_train.parquet, heldout: ./general_heldout.parquet, format: parquet, tags: [b]",
+        ),
+    )
+    files = tuning.split_prompts(load_recipe(path).config, tmp_path / "prompts", 4)
+    assert pq.read_table(files["general"]["heldout"])["prompt"].to_pylist() == ["p9", "p11"]
+    assert pq.read_table(files["general"]["train"])["prompt"].to_pylist() == ["p1", "p3", "p5", "p7"]
 
 
 def test_too_few_prompts_to_tune_by(recipe_file: Path, tmp_path: Path) -> None:

@@ -164,3 +164,9 @@ def test_markdown_and_json_show_the_same(records: dict[str, list[RunRecord]]) ->
     assert rewards["rows"][1]["cells"][0] == {"mean": 4.0, "se": 1.0, "n": 2}
     piped = tables.Table("t", "T", "", ("x|y",), {"r": ("a|b",)})
     assert "| r | a&#124;b |" in render.markdown([piped]), "a pipe would end the cell"
+
+
+def test_numbers_without_end_are_shown_too() -> None:
+    cells = (Estimate(math.inf, NAN, 1), Estimate(-math.inf, math.inf, 2), Estimate(3.0, NAN, 1))
+    text = render.markdown([tables.Table("t", "T", "", ("a", "b", "c"), {"r": cells})])
+    assert "| r | inf | -inf ± inf | 3 |" in text
