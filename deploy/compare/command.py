@@ -81,7 +81,7 @@ def asked(
         iterations=iterations,
         tuning_iterations=chosen,
         lr_factors=_listed("--lr-factors", lr_factors, _positive),
-        probe_every=probe_every,
+        probe_every=0 if sweep else probe_every,  # no table of a sweep shows conflicts
         sweep=tuple(sweep),
     )
 

@@ -26,6 +26,10 @@ TUNING_SEED_OFFSET = 10_000
 """Tuning draws prompts and noise that no compared run does."""
 SWEPT_SECTION = "harmonizer"
 """Where a swept key stands that names no section of the recipe."""
+OVERWRITTEN: tuple[schema.Path, ...] = (
+    ("run", "name"), ("run", "seed"), ("eval",), ("checkpoint",), ("learner", "probe_every"),
+)  # fmt: skip
+"""Key paths that :func:`main_data` sets in every run, and evaluation, by which all are measured."""
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9._-]")
 """What `run.name` may not hold."""
 
@@ -102,7 +106,8 @@ def _row(method: Method, recipe: Recipe, asked: Asked) -> Row:
 
 
 def _swept(recipe: Recipe, asked: Asked) -> tuple[Row, ...]:
-    axes = [_axis(text, recipe.config) for text in asked.sweep]
+    axes = [_axis(text) for text in asked.sweep]
+    _refuse_idle_axes([path for path, _, _ in axes], asked)
     rows = []
     for values in product(*(values for _, _, values in axes)):
         data: Any = recipe.resolved
@@ -113,7 +118,29 @@ def _swept(recipe: Recipe, asked: Asked) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _axis(text: str, config: RunConfig) -> tuple[schema.Path, str, list[Any]]:
+def _refuse_idle_axes(axes: Sequence[schema.Path], asked: Asked) -> None:
+    """
+    Raises:
+        UserError: an axis that every run's recipe overwrites, or one that another axis overwrites.
+    """
+    budget = [("run", "iterations")] if asked.minutes or asked.iterations else []
+    for at, path in enumerate(axes):
+        key = schema.dotted(path)
+        for own in (*OVERWRITTEN, *budget):
+            if _overlap(path, own):
+                raise UserError(f"--sweep {key}: {schema.dotted(own)} of every run is set by compare itself")
+        for other in axes[:at]:
+            if _overlap(path, other):
+                raise UserError(f"--sweep {key}: {schema.dotted(other)} is an axis already; list all values behind one")
+
+
+def _overlap(one: schema.Path, other: schema.Path) -> bool:
+    """Whether one of two key paths leads to the other."""
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+def _axis(text: str) -> tuple[schema.Path, str, list[Any]]:
     """Key path, key as given and values of `key=a,b`.
 
     Raises:

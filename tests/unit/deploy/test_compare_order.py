@@ -84,11 +84,27 @@ def test_options_that_do_not_go_together(recipe_file: Path, changes: dict[str, o
         ("refresh.n", "--sweep refresh.n: wants key=value,value"),
         ("refresh.n=", "--sweep refresh.n=: wants key=value,value"),
         ("refresh.n=1,1", "refresh.n-1 would be compared with itself"),
+        ("run.seed=1,2", r"--sweep run\.seed: run\.seed of every run is set by compare itself"),
+        ("run.name=a,b", r"--sweep run\.name: run\.name of every run"),
+        ("run={seed: 1}", r"--sweep run: run\.name of every run"),
+        ("run.iterations=4,8", r"--sweep run\.iterations: run\.iterations of every run"),
+        ("eval.prompts_per_source=1,2", r"--sweep eval\.prompts_per_source: eval of every run"),
+        ("checkpoint.every=1,2", r"--sweep checkpoint\.every: checkpoint of every run"),
+        ("learner.probe_every=1,2", r"--sweep learner\.probe_every: learner\.probe_every of every run"),
+        ("refresh.n=1 harmonizer.refresh.n=2", r"--sweep harmonizer\.refresh\.n: harmonizer\.refresh\.n is an axis al"),
+        ("refresh={n: 1} refresh.n=2", r"--sweep harmonizer\.refresh\.n: harmonizer\.refresh is an axis already"),
     ],
 )
 def test_sweeps_that_are_none(recipe_file: Path, sweep: str, told: str) -> None:
+    axes = tuple(sweep.replace(": ", ":@").split(" "))
     with pytest.raises(UserError, match=told):
-        order.checked_rows(asked(recipe_file, sweep=(sweep,)))
+        order.checked_rows(asked(recipe_file, sweep=[axis.replace("@", " ") for axis in axes], iterations=8))
+
+
+def test_a_sweep_may_vary_the_length_of_runs_and_pays_for_no_measurement(recipe_file: Path) -> None:
+    found = asked(recipe_file, sweep=("run.iterations=4,8",))
+    assert found.probe_every == 0
+    assert [row.data["run"]["iterations"] for row in order.checked_rows(found)] == [4, 8]
 
 
 def test_values_of_any_form_make_names_of_runs(recipe_file: Path) -> None:

@@ -276,9 +276,7 @@ def test_a_run_whose_job_is_over_gets_another_one(specs: list[RunSpec]) -> None:
 
 def test_a_job_that_fails_is_told_with_its_last_lines(specs: list[RunSpec]) -> None:
     jobs = Jobs(Cluster(specs, fails="two"), 1, lambda text: None, lambda seconds: None)
-    with pytest.raises(
-        UserError, match=r"run two, job marble-\w+-1, did not end well: one \| two \| error: out"
-    ):
+    with pytest.raises(UserError, match=r"run two, job marble-\w+-1, did not end well: one \| two \| error: out"):
         jobs.make(specs, lambda spec: None)
 
 
