@@ -53,19 +53,14 @@ def asked(
     """
     if more:
         raise UserError(f"{more[0]}: unexpected; axes of a sweep stand behind --sweep, methods behind --methods")
-    if methods and sweep:
-        raise UserError("--sweep and --methods exclude each other: a sweep varies keys of the recipe itself")
-    if minutes and iterations:
-        raise UserError("--minutes and --iterations exclude each other: both are budgets")
     if suite not in SUITES:
         raise UserError(f"--suite {suite}: there are {', '.join(SUITES)}")
+    _refuse_contradictions(methods, sweep, minutes, iterations)
     # A sweep shows what its keys do at one learning rate; the number of iterations is the recipe's.
     tuned = DEFAULT_TUNING if not sweep else 0
     chosen = tuning_iterations if tuning_iterations is not None else tuned
     if minutes is None and iterations is None and chosen and not sweep:
         minutes = DEFAULT_MINUTES
-    if minutes is not None and not math.isfinite(minutes):
-        raise UserError(f"--minutes {minutes}: wants a number of minutes")
     if minutes and chosen < MIN_TUNING:
         raise UserError(
             f"--minutes needs tuning runs of {MIN_TUNING} iterations at least, to tell how long one takes (the "
@@ -75,7 +70,7 @@ def asked(
     return Asked(
         recipe=_from_root(recipe.resolve()),
         sets=tuple(sets),
-        methods=() if sweep else tuple(methods.split(",")) if methods else SUITES[suite],
+        methods=() if sweep else _named(methods) if methods else SUITES[suite],
         seeds=_listed("--seeds", seeds, int) if seeds else tuple(range(first, first + NUM_SEEDS)),
         minutes=minutes,
         iterations=iterations,
@@ -84,6 +79,25 @@ def asked(
         probe_every=0 if sweep else probe_every,  # no table of a sweep shows conflicts
         sweep=tuple(sweep),
     )
+
+
+def _refuse_contradictions(
+    methods: str | None, sweep: Sequence[str], minutes: float | None, iterations: int | None
+) -> None:
+    """
+    Raises:
+        UserError: options that exclude each other, or minutes that are none.
+    """
+    if methods and sweep:
+        raise UserError("--sweep and --methods exclude each other: a sweep varies keys of the recipe itself")
+    if minutes and iterations:
+        raise UserError("--minutes and --iterations exclude each other: both are budgets")
+    if minutes is not None and not math.isfinite(minutes):
+        raise UserError(f"--minutes {minutes}: wants a number of minutes")
+
+
+def _named(methods: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in methods.split(","))
 
 
 def _from_root(path: Path) -> str:

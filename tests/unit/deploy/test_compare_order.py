@@ -43,6 +43,11 @@ def test_without_options_it_is_the_core_suite_for_ten_minutes_each(recipe_file: 
     assert (found.tuning_iterations, found.lr_factors) == (6, (0.5, 1.0, 2.0))
 
 
+def test_spaces_beside_commas_are_none_of_a_name(recipe_file: Path) -> None:
+    found = asked(recipe_file, methods="marble, uniform", seeds="1, 2", lr_factors="1, 2")
+    assert (found.methods, found.seeds, found.lr_factors) == (("marble", "uniform"), (1, 2), (1.0, 2.0))
+
+
 def test_a_sweep_takes_the_recipes_iterations_and_tunes_nothing(recipe_file: Path) -> None:
     found = asked(recipe_file, sweep=("refresh.n=1,2", "learner.kl_beta=0.1"))
     assert (found.methods, found.minutes, found.tuning_iterations) == ((), None, 0)
