@@ -61,7 +61,11 @@ def rebased(before: Any, after: Any, onto: Any) -> Any:
 
 
 def _balanced(data: Data, base: Data, written: Data) -> Data:
-    """Without what goes with min-norm alone, unless the file itself says it."""
+    """Without what goes with one harmonizer's method alone and not with this one, unless the file itself says it."""
+    if not all(
+        isinstance(one.get(key, {}), Mapping) for one in (data, base, written) for key in ("harmonizer", "learner")
+    ):
+        return data  # no recipe at all, which its check will tell
     said = set(steering(written)) - {key for key in steering(base) if _same(written, base, key)}
     return without_steering(data, keep=said)
 

@@ -102,6 +102,24 @@ def test_a_file_that_changes_what_is_compared_is_refused(recipe_file: Path, text
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("harmonizer: uniform", "harmonizer: should be a mapping of keys"),
+        ("learner: 3", "learner: should be a mapping of keys"),
+        ("eval: 3", "eval: should be a mapping of keys"),
+        ("learner: {stages: 3}", "learner.stages: "),
+        ("learner: {stages: [3]}", "learner.stages.0: should be a mapping of keys"),
+        ("harmonizer: {metod: uniform}", "harmonizer.metod: unknown key"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_told_with_its_keys(recipe_file: Path, text: str, told: str) -> None:
+    beside(recipe_file, "uniform", f"{text}\n")
+    with pytest.raises(UserError, match=r"small_uniform\.yaml: ") as caught:
+        row_of(recipe_file, "uniform")
+    assert told in str(caught.value)
+
+
 def test_another_algorithm_may_draw_in_its_own_way() -> None:
     row = row_of(TINY, "flow_grpo_ocr", "sampling.steps=25")
     assert row.data["sampling"]["sde"] is not None
