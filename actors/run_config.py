@@ -154,6 +154,8 @@ class RunConfig(BaseModel):
         if stages and total != self.run.iterations:
             listed = " + ".join(str(stage.iterations) for stage in stages)
             yield f"learner.stages take {listed} = {total} iterations, but run.iterations is {self.run.iterations}"
+        if len(stages) > 1 and self.eval.early_stop:
+            yield "eval.early_stop would end a run of several learner.stages within one of them; remove one of the two"
 
     def _scorers_away_from_their_pools(self) -> Iterator[str]:
         for section, name, reward in self.judges():

@@ -6,21 +6,24 @@ What lies in its directory: `compare.json` (what was asked), `tuning/` and `runs
 beside them), `budget.json`, and `tables.md` with `tables.json`, written anew after each run from the others' files.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from actors.preflight import check_files
+from actors.run_config import RunConfig
 from deploy.compare import order, reading, render, tables, tuning
 from deploy.compare.order import Asked, Row
 from deploy.compare.runners import Runner
 from deploy.compare.runs import RunSpec, make_spec, standing
 from deploy.compare.statistics import Estimate
-from deploy.errors import ProblemsError, one_line
+from deploy.errors import ProblemsError, loading, one_line
 from deploy.files import to_json, write_json, write_text
 from deploy.recipe import load_recipe
+from deploy.rundir import require_writable
 from learner.errors import UserError
 
 ASKED, BUDGET, TABLES = "compare.json", "budget.json", "tables.md"
@@ -33,8 +36,8 @@ class Budget(BaseModel):
 
     iterations: int
     lr: float
-    gains: dict[str, float] = {}
-    """Learning rate's factor → how much its tuning run won."""
+    gains: dict[str, float | None] = {}
+    """Learning rate's factor → how much its tuning run won; None where nothing was scored."""
     iteration_s: float | None = None
     """Mean over the tuning runs."""
     memory_gib: float | None = None
@@ -64,10 +67,16 @@ class Session:
             StoppedError: asked to stop.
         """
         rows = order.checked_rows(self.asked)
+        _check_files(order.check_runs(rows, self.asked))
         self._check_folder()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
-        tuned = self._tune(rows)
+        with loading(str(self.folder)):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
+        for line in order.left_out(rows):
+            self.say(line)
+        # What tuning found stands in budget.json: its runs may be gone.
+        known = self._read_budgets() or {}
+        tuned = self._tune([row for row in rows if row.slug not in known])
         budgets = self._budgets(rows, tuned)
         self._train(rows, budgets)
         return self.write_tables(rows, budgets)
@@ -87,9 +96,11 @@ class Session:
     def _check_folder(self) -> None:
         """
         Raises:
-            UserError: another comparison lies there.
+            UserError: another comparison lies there, or none can.
         """
         path = self.folder / ASKED
+        with loading(str(self.folder)):
+            require_writable(path)
         changed = order.differing(_parsed(path, Asked), self.asked) if path.is_file() else []
         if changed:
             told = [f"{self.folder} holds another comparison: {line}" for line in changed]
@@ -97,7 +108,7 @@ class Session:
 
     def _tune(self, rows: Sequence[Row]) -> dict[str, dict[float, RunSpec]]:
         """Row → factor → its tuning run, all of them done. Nothing where nothing is tuned."""
-        if not self.asked.tuning_iterations:
+        if not (self.asked.tuning_iterations and rows):
             return {}
         config = load_recipe(self.asked.recipe_path, self.asked.sets).config
         folder = self.folder / "tuning"
@@ -112,7 +123,8 @@ class Session:
         # A slow hour of the machine then falls on every method alike: these runs tell how long an iteration takes.
         todo = [runs[factor] for factor in self.asked.lr_factors for runs in specs.values()]
         self.say(f"tuning: {len(todo)} runs of {self.asked.tuning_iterations} iterations")
-        self.runner.make(todo, lambda spec: None)
+        # Runs beside each other take each other's time, and these are to tell how much a run takes.
+        self.runner.make(todo, lambda spec: None, alone=self.asked.minutes is not None)
         return specs
 
     def _budgets(self, rows: Sequence[Row], tuned: Mapping[str, Mapping[float, RunSpec]]) -> dict[str, Budget]:
@@ -187,8 +199,20 @@ class Session:
         return made
 
 
+def _check_files(configs: Iterable[RunConfig]) -> None:
+    """Prompts, models and packages of all runs, looked at once where they are the same.
+
+    Raises:
+        UserError: something is missing or wrong.
+    """
+    sections = ("policy", "prompts", "rewards", "heldout_rewards", "eval", "actors")
+    found = {repr([c.harmonizer.method, *(getattr(c, part) for part in sections)]): c for c in configs}
+    for config in found.values():
+        check_files(config)
+
+
 def _parsed(path: Path, model: type[Any]) -> Any:
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (ValidationError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path} is damaged: {one_line(str(error))[:200]}") from error

@@ -47,7 +47,7 @@ class Here:
     def __init__(self, tally: list[int], end_at: int = -1) -> None:
         self._tally, self._end_at = tally, end_at
 
-    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None]) -> None:
+    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None], alone: bool = False) -> None:
         for spec in specs:
             now = standing(spec)
             if now != "done":

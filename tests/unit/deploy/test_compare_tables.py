@@ -166,3 +166,20 @@ def test_markdown_and_json_show_the_same(records: dict[str, list[RunRecord]]) ->
     assert rewards["rows"][1]["cells"][0] == {"mean": 4.0, "se": 1.0, "n": 2}
     piped = tables.Table("t", "T", "", ("x|y",), {"r": ("a|b",)})
     assert "| r | a&#124;b |" in render.markdown([piped]), "a pipe would end the cell"
+
+
+def test_numbers_without_end_are_shown_too() -> None:
+    cells = (Estimate(math.inf, NAN, 1), Estimate(-math.inf, math.inf, 2), Estimate(3.0, NAN, 1))
+    text = render.markdown([tables.Table("t", "T", "", ("a", "b", "c"), {"r": cells})])
+    assert "| r | inf | -inf ± inf | 3 |" in text
+
+
+def test_rows_say_of_how_many_seeds_they_are_where_they_differ(records: dict[str, list[RunRecord]]) -> None:
+    assert "(n = " not in render.markdown(tables.comparison(records, {"marble": 1.0}))
+    records["single_a"].pop()
+    made = keyed(tables.comparison(records, {}))
+    text = render.markdown([made["rewards"]])
+    assert "| marble (n = 2) | 4.0000 ± 1.0000 |" in text
+    assert "| single_a (n = 1) | 100 |" in text
+    assert "| base | 0 |" in text, "of no seed"
+    assert [row["name"] for row in render.data([made["rewards"]])[0]["rows"]] == list(made["rewards"].rows)
