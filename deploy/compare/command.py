@@ -64,8 +64,8 @@ def asked(
         minutes = DEFAULT_MINUTES
     if minutes and chosen < window:
         raise UserError(
-            f"--minutes needs tuning runs of {window} iterations at least, to tell how long one takes with its share of "
-            "solves; give more of them, or --iterations"
+            f"--minutes needs tuning runs of {window} iterations at least, to tell how long one takes with its share "
+            "of solves; give more of them, or --iterations"
         )
     first = config.run.seed
     return Asked(
