@@ -6,6 +6,7 @@ What lies in its directory: `compare.json` (what was asked), `tuning/` and `runs
 beside them), `budget.json`, and `tables.md` with `tables.json`, written anew after each run from the others' files.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,11 @@ class Budget(BaseModel):
     """Mean over the tuning runs."""
     memory_gib: float | None = None
     """Of the chosen tuning run's learner."""
+
+    @property
+    def by_factor(self) -> dict[float, float]:
+        """The gains, NaN where nothing was scored."""
+        return {float(factor): math.nan if gain is None else gain for factor, gain in self.gains.items()}
 
 
 class Budgets(BaseModel):
@@ -194,6 +200,9 @@ class Session:
             return []
         memory = {row.name: budgets[row.slug].memory_gib or float("nan") for row in rows if row.slug in budgets}
         made = tables.sweep(records) if self.asked.sweep else tables.comparison(records, memory)
+        tried = {row.name: budgets[row.slug] for row in rows if row.name in records and budgets[row.slug].gains}
+        if tried:
+            made.append(tables.tuned({k: b.by_factor for k, b in tried.items()}, {k: b.lr for k, b in tried.items()}))
         write_text(self.folder / TABLES, render.markdown(made))
         write_text(self.folder / TABLES.replace(".md", ".json"), to_json(render.data(made)) + "\n")
         return made

@@ -8,6 +8,7 @@ from deploy.compare import statistics as stats
 from deploy.compare.methods import ABLATIONS, MARBLE, SUITES
 from deploy.compare.reading import RunRecord
 from deploy.compare.statistics import Estimate
+from deploy.compare.tuning import best_factor
 from learner.config import WEIGHTED_SUM
 from learner.types import CONFLICT_VECTORS
 
@@ -127,6 +128,26 @@ def speeds(records: Records, memory: Mapping[str, float]) -> Table:
         "learning rate is the one that tuning chose."
     )
     return Table("speed", "Training speed and peak memory", note, columns, rows)
+
+
+def tuned(gains: Mapping[str, Mapping[float, float]], rates: Mapping[str, float]) -> Table:
+    """What every learning rate tried won, and whether a wider range should have been tried.
+
+    Args:
+        gains: row → factor of the recipe's learning rate → the tuning run's gain; NaN where nothing was scored.
+        rates: row → the learning rate chosen.
+    """
+    factors = sorted({factor for found in gains.values() for factor in found})
+    rows: dict[str, tuple[Cell, ...]] = {}
+    for row, found in gains.items():
+        best, cells = best_factor(found), tuple(_one(found.get(factor, math.nan)) for factor in factors)
+        edge = {min(found): "smallest", max(found): "largest"}.get(best, "-") if len(found) > 1 else "-"
+        rows[row] = (*cells, _one(rates[row]), edge)
+    note = (
+        "What the tuning run of each multiple of the recipe's learning rate won over the base, in units of the base's "
+        "spread, and the learning rate chosen by it. One at the edge of those tried may not be the best there is."
+    )
+    return Table("tuning", "Tuning", note, (*(f"{factor:g} ×" for factor in factors), "lr", "edge"), rows)
 
 
 def ablation(records: Records, fixed: Sequence[str]) -> Table:

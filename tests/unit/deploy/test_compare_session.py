@@ -84,3 +84,8 @@ def test_files_are_looked_at_once_for_all_rows_that_have_the_same(
     wanted = asked(recipe_file, sweep=("method=min_norm,upgrad", "refresh.n=1,2"), seeds="1,2", iterations=4)
     Session(wanted, tmp_path / "sweep", Made(), lambda text: None).run()
     assert [config.harmonizer.method for config in seen] == ["min_norm", "upgrad"]
+
+
+def test_gains_are_kept_by_factor_and_a_missing_one_is_nan() -> None:
+    budget = session.Budget(iterations=4, lr=2e-3, gains={"0.5": None, "1": 0.25, "2": 0.5})
+    assert budget.by_factor == pytest.approx({0.5: math.nan, 1.0: 0.25, 2.0: 0.5}, nan_ok=True)

@@ -183,3 +183,23 @@ def test_rows_say_of_how_many_seeds_they_are_where_they_differ(records: dict[str
     assert "| single_a (n = 1) | 100 |" in text
     assert "| base | 0 |" in text, "of no seed"
     assert [row["name"] for row in render.data([made["rewards"]])[0]["rows"]] == list(made["rewards"].rows)
+
+
+def test_a_learning_rate_at_the_edge_of_those_tried_is_told() -> None:
+    gains = {
+        "marble": {0.5: 0.1, 1.0: 0.3, 2.0: -0.2},
+        "weighted_sum": {0.5: NAN, 1.0: 0.1, 2.0: 0.2},
+        "uniform": {0.5: 0.4, 1.0: 0.1, 2.0: 0.2},
+        "alone": {1.0: 0.2},
+    }
+    table = tables.tuned(gains, {"marble": 1e-3, "weighted_sum": 2e-3, "uniform": 5e-4, "alone": 1e-3})
+    assert table.columns == ("0.5 ×", "1 ×", "2 ×", "lr", "edge")
+    assert {row: cells[-1] for row, cells in table.rows.items()} == {
+        "marble": "-",
+        "weighted_sum": "largest",
+        "uniform": "smallest",
+        "alone": "-",
+    }
+    assert mean_of(table, "marble", "2 ×") == -0.2
+    assert mean_of(table, "weighted_sum", "lr") == 2e-3
+    assert math.isnan(mean_of(table, "weighted_sum", "0.5 ×"))
