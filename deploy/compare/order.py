@@ -51,7 +51,7 @@ class Asked(BaseModel):
     """Of each tuning run; 0: nothing is tuned, and nothing known of peak memory."""
     lr_factors: tuple[float, ...] = (0.5, 1.0, 2.0)
     """Learning rates tried for each method, as multiples of the recipe's."""
-    tuning_prompts: int = Field(32, ge=1)
+    tuning_prompts: int = Field(96, ge=1)
     """Of each source's training prompts that tuning sets aside to choose by."""
     probe_every: int = Field(11, ge=0)
     """`learner.probe_every` of the main runs."""
