@@ -1,5 +1,6 @@
 """What stands on the page, as data: blocks of text, tables and plots. The template only lays them out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,10 +36,22 @@ class Block:
     text: str = ""
     drawings: tuple[Drawing, ...] = ()
     tables: tuple[Table, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What the reader should look into."""
     missing: tuple[str, ...] = ()
     """What the reader does not get to see here, and why."""
     code: str = ""
     """Folded away."""
+
+
+def percent(share: float) -> str:
+    """A share for people; a dash where it is not known."""
+    return f"{share:.1%}" if math.isfinite(share) else "-"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A number with its sign; a dash where it is not known."""
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "-"
 
 
 def row(*texts: str | Cell) -> tuple[Cell, ...]:

@@ -33,12 +33,14 @@ class RunPart:
 def html(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> str:
     """The whole page."""
     groups = group([record.label for record in records], [record.config for record in records])
+    conflicts = shared_blocks.conflicts(numbers, groups)
     shared = (
         shared_blocks.overview(records, numbers),
         shared_blocks.heldout(records, numbers, groups),
         shared_blocks.training(records, numbers, groups),
+        *([conflicts] if conflicts is not None else []),
     )
-    pictures: Galleries = galleries(records)
+    pictures: Galleries = galleries(records, groups)
     runs = [
         RunPart(f"run{i}", r.label, r.state.path, tiles(n, CLEAR_SE), run_blocks(r, n, f"run{i}"))
         for i, (r, n) in enumerate(zip(records, numbers, strict=True))

@@ -96,10 +96,24 @@ def test_several_runs_stand_side_by_side_with_seeds_of_a_recipe_as_one_line(run:
     assert "tiny (2 seeds)" in text
     assert "Where the recipes differ" in text
     assert "harmonizer.method" in text
-    # One base for all, as its pictures are the same, and one column for each run; three prompts.
-    assert len(Page(text).all("img")) == 3 * 4
+    # One base for all, as its pictures are the same, and one column for each recipe; three prompts.
+    assert len(Page(text).all("img")) == 3 * 3
+    assert "Of several seeds of a recipe, the first is shown." in text
     folder = marble("report", run.parent, "--json")
     assert {one["run"] for one in json.loads(folder.out)["runs"]} == {"tiny", "tiny-seed2", "fixed"}
+
+
+def test_seeds_alone_are_all_shown_and_a_comparison_stands_for_its_runs(run: Path, marble: Marble) -> None:
+    folder = run.parent / "compared"
+    for seed in (1, 2):
+        write_run(folder / "runs" / f"marble-seed{seed}", seed=seed, shift=0.1 * seed)
+    write_run(folder / "tuning" / "marble-lr1")
+    (folder / "compare.json").write_text("{}")
+    assert marble("report", folder, "--out", "page.html").code == 0
+    text = Path("page.html").read_text()
+    assert len(Page(text).all("img")) == 3 * 3
+    assert "marble (2 seeds)" in text
+    assert "marble-lr1" not in text
 
 
 def test_json_gives_the_numbers_and_writes_nothing(run: Path, marble: Marble) -> None:
@@ -167,13 +181,13 @@ def test_a_plot_says_in_words_what_it_shows() -> None:
     assert drawing.alt.endswith("Lowest -0.40 (a and b), highest 0.70 (b and c).")
     assert drawing.svg.count("\N{MINUS SIGN}0.40") == 2
     series = Series(np.array([0, 10]), np.array([0.25, 0.5]))
-    assert together("Norm", [("step", series)], "y").alt == "Norm, first and last value: step 0.25 to 0.5."
+    assert together("Norm", [("step", series)], "y", unit="norm").alt == "Norm, first and last value: step 0.25 to 0.5."
 
 
 def test_names_that_matplotlib_would_read_as_its_own_are_drawn_as_they_are() -> None:
     series = Series(np.array([0, 10]), np.array([0.25, 0.5]))
     names = ["_first", "a$b^c$", "名前", "bell\a\ud800"]
-    svg = together("Norm", [(name, series) for name in names], "z").svg
+    svg = together("Norm", [(name, series) for name in names], "z", unit="norm").svg
     for name in (*names[:3], "bell\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"):
         assert f">{name}<" in svg.replace("\N{ZERO WIDTH SPACE}", "")
 
