@@ -19,7 +19,7 @@ from actors.config import (
 )
 from harmonizer.config import HarmonizerConfig
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
-from learner.stages import measures, stage_of
+from learner.stages import measures, stage_of, trained_until
 from rewards.config import RewardConfig
 from rewards.dotted import nearest
 
@@ -154,6 +154,8 @@ class RunConfig(BaseModel):
         if stages and total != self.run.iterations:
             listed = " + ".join(str(stage.iterations) for stage in stages)
             yield f"learner.stages take {listed} = {total} iterations, but run.iterations is {self.run.iterations}"
+        if len(stages) > 1 and self.eval.early_stop:
+            yield "eval.early_stop would end a run of several learner.stages within one of them; remove one of the two"
 
     def _scorers_away_from_their_pools(self) -> Iterator[str]:
         for section, name, reward in self.judges():
@@ -201,7 +203,8 @@ class RunConfig(BaseModel):
 
     def followed(self, by: str) -> tuple[str, ...]:
         """The rewards over which `eval.best_by` and `eval.early_stop.by` take the mean."""
-        return {TRAINING_MEAN: self.reward_names, HELDOUT_MEAN: tuple(self.heldout_rewards)}.get(by, (by,))
+        trained = trained_until(self.learner, self.reward_names, self.run.iterations)
+        return {TRAINING_MEAN: trained, HELDOUT_MEAN: tuple(self.heldout_rewards)}.get(by, (by,))
 
     def judges(self) -> Iterator[tuple[str, str, RewardConfig]]:
         """(key path in the recipe, name, configuration) of each of :attr:`judge_names`."""

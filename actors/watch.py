@@ -6,8 +6,8 @@ the run ends. An evaluation in which none of the followed rewards has a scored c
 
 **Reward hacking.** Each evaluation is held against the one so far, the base included, in which a held-out reward stood
 highest, on the prompts scored both times. There is an alarm where that reward has fallen since by more than ALARM_SE
-standard errors of the paired differences, and the training rewards have risen in the mean by more than ALARM_SE of
-theirs. It is told once; it may be told again after the reward has come back to within OVER_SE of its best.
+standard errors of the paired differences, and the rewards trained so far have risen in the mean by more than ALARM_SE
+of theirs. It is told once; it may be told again after the reward has come back to within OVER_SE of its best.
 
 Both follow from the evaluations alone, in their order, and a resumed run reads those back.
 
@@ -22,6 +22,7 @@ import numpy as np
 from actors.evaluation import gain, spread
 from actors.results import Alarm, Change, EvaluationResult, paired
 from actors.run_config import RunConfig
+from learner.stages import trained_until
 
 ALARM_SE = 3.0
 """As for the tables: from three standard errors on a change is called clear. A best of several evaluations is high by
@@ -33,7 +34,7 @@ class Watch:
     """Keeps what it has seen of one run's evaluations."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._training, self._heldout = config.reward_names, tuple(config.heldout_rewards)
+        self._config, self._heldout = config, tuple(config.heldout_rewards)
         self._stop = config.eval.early_stop
         self._followed = config.followed(self._stop.by) if self._stop else ()
         self._seen: list[EvaluationResult] = []
@@ -80,7 +81,8 @@ class Watch:
             if fall.mean >= -OVER_SE * fall.se:
                 self._alarmed.remove(name)
             return None
-        rise = mean_change(before, best, result, self._training)
+        trained = trained_until(self._config.learner, self._config.reward_names, result.iteration)
+        rise = mean_change(before, best, result, trained)
         if not (dataclasses.replace(fall, mean=-fall.mean).beyond(ALARM_SE) and rise.beyond(ALARM_SE)):
             return None
         self._alarmed.add(name)

@@ -5,19 +5,19 @@ paper has them.
 """
 
 import argparse
-import json
-import os
-import platform
+import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
-from deploy.compare import command, render
+from deploy.compare import render
 from deploy.compare.order import Asked
 from deploy.compare.runners import Processes
+from deploy.compare.runs import summary
 from deploy.compare.session import ASKED, Session
 from deploy.compare.tables import Table
-from deploy.errors import report
+from deploy.errors import loading, report
+from deploy.rundir import RunDir
+from learner import json_text
 from learner.errors import UserError
 
 PAPER = """## The paper's numbers
@@ -51,7 +51,8 @@ def section(folder: Path) -> str:
     if not tables:
         raise UserError(f"{folder} has no finished run yet")
     hours = sum(_seconds(path) for path in folder.glob("*/*/summary.json")) / 3600
-    head = f"# {folder.name}\n\n`{command_line(asked)}`: {hours:.1f} hours of runs, tuning with them.\n\n"
+    where = f"{hours:.1f} hours of runs, tuning with them, on {machines(folder)}"
+    head = f"# {folder.name}\n\n`{command_line(asked)}`: {where}.\n\n"
     return head + render.markdown(_shown(tables))
 
 
@@ -61,26 +62,45 @@ def _shown(tables: list[Table]) -> list[Table]:
 
 
 def _seconds(path: Path) -> float:
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return float(data["seconds"])
+    done = summary(RunDir(path.parent))
+    if done is None or not isinstance(done.get("seconds"), int | float):
+        raise UserError(f"{path} is damaged; remove it and start the comparison again")
+    return float(done["seconds"])
 
 
 def command_line(asked: Asked) -> str:
     """What makes the comparison again."""
-    recipe = os.path.relpath(asked.recipe)
-    words = ["marble compare", recipe, *(f"--set {text}" for text in asked.sets)]
-    words += [f"--sweep {' '.join(asked.sweep)}"] if asked.sweep else [f"--methods {','.join(asked.methods)}"]
-    words.append(f"--seeds {','.join(map(str, asked.seeds))}")
-    words += [f"--minutes {asked.minutes:g}"] if asked.minutes else []
-    words += [f"--iterations {asked.iterations}"] if asked.iterations else []
+    words = ["marble", "compare", asked.recipe, *(word for text in asked.sets for word in ("--set", text))]
+    words += ["--sweep", *asked.sweep] if asked.sweep else ["--methods", ",".join(asked.methods)]
+    words += ["--seeds", ",".join(map(str, asked.seeds))]
+    words += ["--minutes", f"{asked.minutes:g}"] if asked.minutes else []
+    words += ["--iterations", str(asked.iterations)] if asked.iterations else []
     defaults = Asked.model_fields
-    if asked.tuning_iterations != (0 if asked.sweep else command.DEFAULT_TUNING):
-        words.append(f"--tuning-iterations {asked.tuning_iterations}")
+    if asked.tuning_iterations or not asked.sweep:
+        words += ["--tuning-iterations", str(asked.tuning_iterations)]
     if asked.lr_factors != defaults["lr_factors"].default:
-        words.append(f"--lr-factors {','.join(f'{factor:g}' for factor in asked.lr_factors)}")
-    if asked.probe_every != defaults["probe_every"].default:
-        words.append(f"--probe-every {asked.probe_every}")
-    return " ".join(words)
+        words += ["--lr-factors", ",".join(f"{factor:g}" for factor in asked.lr_factors)]
+    if not asked.sweep and asked.probe_every != defaults["probe_every"].default:
+        words += ["--probe-every", str(asked.probe_every)]
+    return shlex.join(words)
+
+
+def machines(folder: Path) -> str:
+    """What the runs of a comparison were started on, by their own record.
+
+    Raises:
+        UserError: a record is damaged.
+    """
+    found: dict[str, None] = {}
+    for path in sorted(folder.glob("*/*/launches.jsonl")):
+        with loading(str(path)):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            records = [json_text.parse(line) for line in lines if line.strip()]
+        for record in records:
+            machine = record.get("machine") if isinstance(record, dict) else None
+            known = isinstance(machine, dict) and {"platform", "cores"} <= set(machine)
+            found[f"{machine['platform']}, {machine['cores']} cores" if known else "a machine not on record"] = None
+    return "; ".join(found) or "a machine not on record"
 
 
 def main() -> None:
@@ -93,10 +113,9 @@ def main() -> None:
         parts = [section(folder) for folder in options.directories]
     except UserError as error:
         sys.exit(report(error))
-    line = f"python benchmarks/results.py {' '.join(map(str, options.directories))}"
-    said = f"Written by `{line}`; every number but the paper's is of a run's file."
-    machine = f"{platform.machine()}, {os.cpu_count()} cores. {said}\n"
-    options.markdown.write_text("\n".join([*parts, PAPER, machine]), encoding="utf-8")
+    line = shlex.join(["python", "benchmarks/results.py", *map(str, options.directories)])
+    said = f"Written by `{line}`; every number but the paper's is of a run's file.\n"
+    options.markdown.write_text("\n".join([*parts, PAPER, said]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _load(path: Path, above: tuple[Path, ...]) -> Layers:
     bases = [_load(_found(path, name), (*above, here)) for name in _names(path, named)]
     data: Any = {}
     for base in bases:
-        data = merged(data, _without_dots(base))
+        data = merged(data, rooted(base))
     said = [pair for base in reversed(bases) for pair in base.own]
     return Layers(merged(data, own), ((path, own), *said))
 
@@ -83,7 +83,7 @@ def _found(path: Path, name: str) -> Path:
         raise UserError(f"{path}: base: {error}") from None
 
 
-def _without_dots(base: Layers) -> dict[str, Any]:
+def rooted(base: Layers) -> dict[str, Any]:
     """A base's data; what starts with ./ or ../ there starts beside that file, not beside the one laid over it."""
     data = base.data
     for found in list(paths.path_values(data)):

@@ -79,13 +79,26 @@ def load_resolved(path: Path) -> Recipe:
     return _wanted(_examined(data, layers.Layers(data, ((path, data),)), (), (paths.ROOT,), ()))
 
 
-def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
-    """Read and check a recipe; what is wrong is returned, not raised."""
-    try:
-        read = layers.load(path)
-    except UserError as error:
-        return Examined(None, tuple(problems_of(error, "recipe.unreadable")), None, False, ())
-    data = read.data
+def checked(data: dict[str, Any], name: str) -> Recipe:
+    """Check data that no file holds; `name` stands in its place in messages.
+
+    Raises:
+        UserError: as :func:`load_recipe`.
+    """
+    return checked_layers(layers.Layers(data, ((Path(name), data),)))
+
+
+def checked_layers(read: layers.Layers, set_paths: Sequence[schema.Path] = ()) -> Recipe:
+    """Check data whose values at `set_paths` came from --set and the others from the files `read`.
+
+    Raises:
+        UserError: as :func:`load_recipe`.
+    """
+    return _wanted(_examined(read.data, read, set_paths, (Path.cwd(), paths.ROOT), ()))
+
+
+def overridden(data: dict[str, Any], sets: Sequence[str]) -> tuple[dict[str, Any], list[schema.Path], list[Problem]]:
+    """Data with --set laid over it, the key paths that it names, and what is wrong with it."""
     problems: list[Problem] = []
     set_paths: list[schema.Path] = []
     for text in sets:
@@ -95,6 +108,16 @@ def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
                 set_paths.append(override.path)
         except UserError as error:
             problems += problems_of(error, "recipe.override")
+    return data, set_paths, problems
+
+
+def examine(path: Path, sets: Sequence[str] = ()) -> Examined:
+    """Read and check a recipe; what is wrong is returned, not raised."""
+    try:
+        read = layers.load(path)
+    except UserError as error:
+        return Examined(None, tuple(problems_of(error, "recipe.unreadable")), None, False, ())
+    data, set_paths, problems = overridden(read.data, sets)
     return _examined(data, read, set_paths, (Path.cwd(), paths.ROOT), problems)
 
 

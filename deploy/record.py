@@ -1,5 +1,6 @@
 """What must be known to get the same scores again: settings, seeds and versions."""
 
+import os
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
@@ -27,8 +28,9 @@ def evaluation_record(config: RunConfig) -> dict[str, Any]:
 
 
 def launch_record(config: RunConfig, resumed_at: int | None) -> dict[str, Any]:
-    """One start of a run; a run that was resumed elsewhere has several."""
-    return {"time": time.time(), "resumed_at": resumed_at, **evaluation_record(config)}
+    """One start of a run, and the machine that its controller is on; a run that was resumed elsewhere has several."""
+    machine = {"platform": platform.machine(), "system": platform.system(), "cores": os.cpu_count()}
+    return {"time": time.time(), "resumed_at": resumed_at, "machine": machine, **evaluation_record(config)}
 
 
 def software() -> dict[str, Any]:

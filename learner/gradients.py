@@ -47,11 +47,6 @@ class RewardGradients:
         """[K, P] the rewards' rows; no copy."""
         return self.rows_RP[: len(self.losses_K)]
 
-    @property
-    def kl_P(self) -> Tensor | None:
-        """[P] KL's row, no copy; None when it is off."""
-        return self.rows_RP[-1] if len(self.rows_RP) > len(self.losses_K) else None
-
 
 def reward_gradients(
     outcomes: Iterable[Outcome],

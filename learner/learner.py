@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from learner import adapters
 from learner.adapters import TRAINED, hash_tensors
 from learner.advantages import Advantages, advantages
 from learner.algorithm import algorithm
-from learner.cells import LocalBatch, Schedule
+from learner.cells import LocalBatch
 from learner.config import LearnerConfig, PolicyConfig, SamplingConfig
 from learner.ema import Ema
 from learner.errors import CheckpointError, UserError
@@ -31,7 +30,7 @@ from learner.old_policy import OldPolicies, Published, blended, eta
 from learner.optimizer import LoraOptimizer
 from learner.policy import Policy
 from learner.ranks import Ranks, rank_slice
-from learner.sampler import sigmas
+from learner.setup import across_ranks, make_schedule
 from learner.stages import begins
 from learner.train_step import TrainStep, Update
 from learner.types import AdapterState, HarmonizerClient, IterationReport, StepRecord, TrainBatch
@@ -80,7 +79,7 @@ class Learner:
         if learner_config.gradient_checkpointing:
             self.policy.pipeline().transformer.enable_gradient_checkpointing()
         self._algorithm = algorithm(sampling_config, learner_config, seed, self.policy.scheduler_config)
-        self._schedule = self._make_schedule(sampling_config, seed)
+        self._schedule = make_schedule(learner_config, sampling_config, self.policy, num_samples, world_size, seed)
         self._signals = LocalSignals(learner_config, self._objective, self._samples, self.policy.device)
         self._old = OldPolicies(adapters.read(self.policy.transformer, OLD), max_staleness)
         self._loaded_old = self._old.current.hash
@@ -95,7 +94,7 @@ class Learner:
             self._ema,
             harmonizer,
             self.ranks,
-            self._wrap(),
+            across_ranks(self.policy, world_size),
         )
 
     @property
@@ -122,7 +121,8 @@ class Learner:
         before = hash_tensors(adapters.read(self.policy.transformer, TRAINED))
         self._begin_stage(batch.iteration)
         prepared = time.perf_counter()
-        self._running_sigma_R = found.running_sigma_K
+        old_R, new_R = self._running_sigma_R, found.running_sigma_K
+        self._running_sigma_R = self._objective.kept_spread(old_R, new_R, batch.iteration)
         self._step.conflicts, self._step.probe_s = [], 0.0
         records = self._updates(batch.iteration, local, found, before == published.hash)
         stepped = time.perf_counter()
@@ -218,36 +218,6 @@ class Learner:
         if len(sigmas) != self._objective.num_rows:
             raise ValueError(f"running_sigma_K has {len(sigmas)} entries, expected {self._objective.num_rows}")
         self._running_sigma_R = np.array(sigmas, dtype=np.float64)
-
-    def _make_schedule(self, sampling: SamplingConfig, seed: int) -> Schedule:
-        levels = sigmas(self.policy.scheduler_config, sampling.steps)[: self.config.num_trainable(sampling)]
-        wanted = self.config.timesteps * self.config.updates_per_iteration
-        if wanted > len(levels):
-            raise UserError(
-                f"learner.timesteps x updates_per_iteration = {wanted}, but {sampling.steps} sampling steps with "
-                f"timestep_fraction {self.config.timestep_fraction} give {len(levels)} trainable timesteps"
-            )
-        if self.num_samples < self.ranks.world_size:
-            raise UserError(f"{self.num_samples} samples cannot be split over {self.ranks.world_size} learner ranks")
-        return Schedule(
-            seed,
-            levels,
-            self.config.timesteps,
-            self.config.micro_batch_size,
-            self.num_samples,
-            self.config.kl_fraction,
-        )
-
-    def _wrap(self) -> DistributedDataParallel | None:
-        if self.ranks.world_size == 1:
-            return None
-        device = self.policy.device
-        return DistributedDataParallel(
-            self.policy.transformer,
-            device_ids=[device] if device.type == "cuda" else None,
-            find_unused_parameters=False,
-            broadcast_buffers=False,
-        )
 
     def _check(self, batch: TrainBatch) -> Advantages:
         check_shapes(batch, self.reward_names, self.num_samples)

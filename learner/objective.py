@@ -97,6 +97,15 @@ class Objective:
         kept_R[len(self.reward_names) :] = np.nan
         return kept_R
 
+    def kept_spread(
+        self, old_R: NDArray[np.float64], new_R: NDArray[np.float64], iteration: int
+    ) -> NDArray[np.float64]:
+        """[R] running σ after an iteration: a reward outside its stage keeps the old one, measured beside it or not."""
+        outside_K = ~self._in_stage_K(iteration)
+        kept_R = new_R.copy()
+        kept_R[: len(outside_K)][outside_K] = old_R[: len(outside_K)][outside_K]
+        return kept_R
+
     def _in_stage_K(self, iteration: int) -> NDArray[np.bool_]:
         stage = stage_of(self._config.stages, iteration)
         return np.array([stage is None or name in stage.rewards for name in self.reward_names])

@@ -3,6 +3,7 @@
 An iteration's number counts from 0. Imports no torch.
 """
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 from learner.config import LearnerConfig, StageConfig
@@ -23,6 +24,15 @@ def stage_of(stages: tuple[StageConfig, ...], iteration: int) -> StageConfig | N
 def begins(stages: tuple[StageConfig, ...], iteration: int) -> bool:
     """Whether an iteration is the first of a stage that another one went before."""
     return iteration in ends(stages)[:-1]
+
+
+def trained_until(config: LearnerConfig, reward_names: Sequence[str], iterations_done: int) -> tuple[str, ...]:
+    """The rewards that some iteration so far has trained."""
+    starts = (0, *ends(config.stages)[:-1])
+    begun = [stage for stage, start in zip(config.stages, starts, strict=False) if start < iterations_done]
+    names = {name for stage in begun for name in stage.rewards} if config.stages else set(reward_names)
+    weights = config.weights
+    return tuple(n for n in reward_names if n in names and (weights is None or weights[n] > 0))
 
 
 def probed_updates(config: LearnerConfig, iteration: int) -> frozenset[int]:

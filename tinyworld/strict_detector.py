@@ -30,6 +30,8 @@ REACH: Final = 0.8
 """Share of an object's box, per axis, whose pixels vote for its colour."""
 BACKGROUND: Final = 0.20
 """A pixel further than this from every tone of the palette, of the length of RGB in 0..1, votes for none."""
+NO_COLOR: Final = "none"
+"""Name of what no pixel votes for: cyan, grey, the background."""
 BATCH: Final = 64
 
 
@@ -90,23 +92,28 @@ def _peaks(sureness: NDArray[np.float32]) -> NDArray[np.bool_]:
 class NearestTone:
     """``rewards.detection.ColorClassifier`` by the votes of an object's pixels."""
 
-    colors = COLORS
+    colors = (*COLORS, NO_COLOR)
 
     def __call__(self, image_HWC: NDArray[np.uint8], detections: Sequence[Detection]) -> list[str]:
-        """One colour name per detection."""
-        return [COLORS[_elected(image_HWC, found)] for found in detections]
+        """One colour name per detection; NO_COLOR where no pixel has a tone of the palette."""
+        return [_elected(image_HWC, found) for found in detections]
 
 
-def _elected(image_HWC: NDArray[np.uint8], found: Detection) -> int:
+def _elected(image_HWC: NDArray[np.uint8], found: Detection) -> str:
     left, top, right, bottom = found.box_xyxy
-    trim_x, trim_y = (1 - REACH) / 2 * (right - left), (1 - REACH) / 2 * (bottom - top)
-    rows = slice(int(top + trim_y), max(int(bottom - trim_y), int(top + trim_y) + 1))
-    columns = slice(int(left + trim_x), max(int(right - trim_x), int(left + trim_x) + 1))
+    rows, columns = _voters(top, bottom, image_HWC.shape[0]), _voters(left, right, image_HWC.shape[1])
     pixels = image_HWC[rows, columns].reshape(-1, 3).astype(np.float32) / 255
     distances = np.linalg.norm(pixels[:, None, None] - _tones()[None], axis=-1).min(axis=2)  # [pixels, colours]
     voting = distances.min(axis=1) < BACKGROUND
     votes = np.bincount(distances[voting].argmin(axis=1), minlength=len(COLORS))
-    return int(votes.argmax())
+    return COLORS[int(votes.argmax())] if voting.any() else NO_COLOR
+
+
+def _voters(low: float, high: float, size: int) -> slice:
+    """The middle of a box along one axis, one pixel of the image at least."""
+    trim = (1 - REACH) / 2 * (high - low)
+    first = min(max(int(low + trim), 0), size - 1)
+    return slice(first, max(int(high - trim), first + 1))
 
 
 @lru_cache

@@ -41,7 +41,7 @@ def compare(
     ] = "0.5,1,2",
     probe_every: Annotated[
         int, typer.Option(min=0, help="Steps between measurements of conflicts between step and rewards; 0: none.")
-    ] = 15,
+    ] = 11,
     directory: Annotated[
         Path | None, typer.Option("--dir", help="Directory of the comparison; without it runs/compare-<recipe>.")
     ] = None,

@@ -1,17 +1,21 @@
 """`marble compare` behind its options."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from actors.run_config import RunConfig
 from deploy.compare import render
 from deploy.compare.methods import SUITES
 from deploy.compare.order import Asked
 from deploy.compare.runners import Jobs, Processes, Runner, StoppedError
 from deploy.compare.session import TABLES, Session
+from deploy.errors import EXIT_INTERRUPTED
 from deploy.files import to_json
+from deploy.paths import ROOT
 from deploy.recipe import load_recipe
 from deploy.rundir import expanded, runs_root
 from learner.errors import UserError
@@ -48,32 +52,63 @@ def asked(
     """
     if more:
         raise UserError(f"{more[0]}: unexpected; axes of a sweep stand behind --sweep, methods behind --methods")
-    if methods and sweep:
-        raise UserError("--sweep and --methods exclude each other: a sweep varies keys of the recipe itself")
-    if minutes and iterations:
-        raise UserError("--minutes and --iterations exclude each other: both are budgets")
     if suite not in SUITES:
         raise UserError(f"--suite {suite}: there are {', '.join(SUITES)}")
+    _refuse_contradictions(methods, sweep, minutes, iterations)
     # A sweep shows what its keys do at one learning rate; the number of iterations is the recipe's.
-    tuned = DEFAULT_TUNING if not sweep else 0
+    config = load_recipe(recipe, sets).config
+    window = 1 + tuning_window(config)
+    tuned = max(DEFAULT_TUNING, window) if not sweep else 0
     chosen = tuning_iterations if tuning_iterations is not None else tuned
-    if minutes and not chosen:
-        raise UserError("--minutes needs tuning runs, which tell how long an iteration takes; give --iterations")
     if minutes is None and iterations is None and chosen and not sweep:
         minutes = DEFAULT_MINUTES
-    first = load_recipe(recipe, sets).config.run.seed
+    if minutes and chosen < window:
+        raise UserError(
+            f"--minutes needs tuning runs of {window} iterations at least, to tell how long one takes with its share "
+            "of solves; give more of them, or --iterations"
+        )
+    first = config.run.seed
     return Asked(
-        recipe=str(recipe.absolute()),
+        recipe=_from_root(recipe.resolve()),
         sets=tuple(sets),
-        methods=() if sweep else tuple(methods.split(",")) if methods else SUITES[suite],
+        methods=() if sweep else _named(methods) if methods else SUITES[suite],
         seeds=_listed("--seeds", seeds, int) if seeds else tuple(range(first, first + NUM_SEEDS)),
         minutes=minutes,
         iterations=iterations,
         tuning_iterations=chosen,
         lr_factors=_listed("--lr-factors", lr_factors, _positive),
-        probe_every=probe_every,
+        probe_every=0 if sweep else probe_every,  # no table of a sweep shows conflicts
         sweep=tuple(sweep),
     )
+
+
+def tuning_window(config: RunConfig) -> int:
+    """Iterations of whole windows between solves."""
+    refresh, per_iteration = config.harmonizer.refresh, config.learner.updates_per_iteration
+    return math.lcm(per_iteration, refresh.n) // per_iteration if refresh.policy == "every_n" else 1
+
+
+def _refuse_contradictions(
+    methods: str | None, sweep: Sequence[str], minutes: float | None, iterations: int | None
+) -> None:
+    """
+    Raises:
+        UserError: options that exclude each other, or minutes that are none.
+    """
+    if methods and sweep:
+        raise UserError("--sweep and --methods exclude each other: a sweep varies keys of the recipe itself")
+    if minutes and iterations:
+        raise UserError("--minutes and --iterations exclude each other: both are budgets")
+    if minutes is not None and not math.isfinite(minutes):
+        raise UserError(f"--minutes {minutes}: wants a number of minutes")
+
+
+def _named(methods: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in methods.split(","))
+
+
+def _from_root(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 def _listed(option: str, text: str, kind: Callable[[str], T]) -> tuple[T, ...]:
@@ -105,9 +140,9 @@ def run(wanted: Asked, directory: Path | None, address: str | None, jobs: int, t
     session = Session(wanted, place.absolute(), _runner(address, jobs, say, as_json), say)
     try:
         made = session.tables_of() if tables_only else session.run()
-    except StoppedError as stopped:
+    except (StoppedError, KeyboardInterrupt) as stopped:  # between two runs it is Python's own
         print(f"stopped; the same command goes on ({session.folder})", file=sys.stderr)
-        return stopped.code
+        return stopped.code if isinstance(stopped, StoppedError) else EXIT_INTERRUPTED
     if not made:
         raise UserError(f"{session.folder} has no finished run yet")
     print(to_json({"dir": str(session.folder), "tables": render.data(made)}) if as_json else render.markdown(made))

@@ -57,6 +57,9 @@ class RunRecord:
     learner_s: float
     """Its part in the learner."""
     windows: Sequence[Window] = ()
+    solved_share: float = 0.0
+    """Of its optimizer steps."""
+    lr: float = math.nan
     alpha_star: Sequence[Sequence[float]] = ()
     """[K] of each solve."""
     alpha_ema: Sequence[Sequence[float]] = ()
@@ -94,6 +97,8 @@ def _record(run_dir: RunDir, row: str, config: RunConfig, done: Mapping[str, Any
         iteration_s=iteration_s,
         learner_s=learner_s,
         windows=windows(read_table(run_dir.path, CONFLICTS).to_pylist(), config.reward_names),
+        solved_share=len(solves) / len(steps) if steps else 0.0,
+        lr=config.learner.lr,
         alpha_star=[_axis(step, "alpha_star", names) for step in solves],
         alpha_ema=[_axis(step, "alpha_ema", names) for step in solves],
         health=step_health(steps, config),
@@ -151,18 +156,22 @@ def windows(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Win
 
 
 def step_health(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> dict[str, float]:
-    """What happens to the steps: how far norms lie apart, how far one reward has all the weight, how long steps are."""
+    """What happens to the steps: how far norms lie apart, how far one reward has all the weight, how long steps are,
+    and how far from the base they lead."""
     names = config.gradient_names
     norms = [[norm for norm in _axis(step, "norm", names) if norm > 0] for step in steps if step["solved"]]
     shares = [np.nan_to_num(_axis(step, "weight", names)) for step in steps]
     lengths = [_number(step["grad_norm"]) for step in steps]
-    clip = config.learner.max_grad_norm
+    clip, last = config.learner.max_grad_norm, steps[-math.ceil(len(steps) / 10) :]
+    of_steps = config.learner.algorithm == "flow_grpo"  # its KL is of a sampler's step, in other units
     return {
         "norms, largest/smallest": _mean([max(n) / min(n) for n in norms if n]),
         "largest share": _mean([float(np.max(np.abs(share))) for share in shares]),
         "gradient norm": _mean(lengths),
         "steps clipped": _mean([float(x > clip) for x in lengths if not math.isnan(x)]),
         "steps not applied": _mean([float(not step["applied"]) for step in steps]),
+        "KL to the base": math.nan if of_steps else _mean([_number(step["kl"]) for step in last]),
+        "KL's share": _mean([_number(step["kl_share"]) for step in steps if step["solved"]]),
     }
 
 

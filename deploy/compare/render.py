@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deploy.compare.statistics import Estimate
-from deploy.compare.tables import Cell, Table
+from deploy.compare.tables import BASE, Cell, Table
 
 
 def markdown(tables: Iterable[Table]) -> str:
@@ -16,8 +16,19 @@ def markdown(tables: Iterable[Table]) -> str:
 def _section(table: Table) -> str:
     head = ["", *table.columns]
     lines = [f"## {table.title}", "", table.note, "", _line(head), _line(["---"] * len(head))]
-    lines += [_line([name, *map(_said, cells)]) for name, cells in table.rows.items()]
+    seeds = _seeds(table)
+    lines += [_line([name + seeds.get(name, ""), *map(_said, cells)]) for name, cells in table.rows.items()]
     return "\n".join(lines) + "\n"
+
+
+def _seeds(table: Table) -> dict[str, str]:
+    """How many seeds stand behind a row, where rows differ in it; the base has none."""
+    counts = {
+        name: max((cell.n for cell in cells if isinstance(cell, Estimate)), default=0)
+        for name, cells in table.rows.items()
+        if name != BASE
+    }
+    return {name: f" (n = {n})" for name, n in counts.items()} if len(set(counts.values())) > 1 else {}
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -29,7 +40,7 @@ def _said(cell: Cell) -> str:
         return cell
     if math.isnan(cell.mean):
         return "-"
-    if cell.n == 1 and cell.mean == int(cell.mean):
+    if cell.n == 1 and cell.mean.is_integer():
         return f"{cell.mean:.0f}"
     digits = 2 if abs(cell.mean) >= 10 else 4
     error = "" if math.isnan(cell.se) else f" ± {cell.se:.{digits}f}"

@@ -2,11 +2,12 @@
 
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from actors.lock import owner_of
+from actors.lock import NAME, owner_of
 from deploy import strict_yaml
 from deploy.compare.methods import Data
 from deploy.files import write_text
@@ -15,6 +16,8 @@ from deploy.rundir import RunDir
 from learner.errors import UserError
 
 Standing = Literal["new", "stopped", "alive", "done"]
+YOUNG_S = 60.0
+"""A run's folder is there before its lock is: one without a lock that is younger belongs to a run that just starts."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +54,47 @@ def make_spec(folder: Path, name: str, data: Data) -> RunSpec:
 
 
 def standing(spec: RunSpec) -> Standing:
-    """How far a run is. One that was ended before its first checkpoint is gone afterwards: it has nothing to keep."""
+    """How far a run is. Only looks: a run that may be somebody else's, on this machine or another, is alive."""
     run_dir = spec.run_dir
     if not run_dir.path.is_dir():
         return "new"
     owner = owner_of(run_dir.path)
-    if owner is not None and owner.alive:
+    if owner is not None and owner.alive is not False:
         return "alive"
     if summary(run_dir) is not None:
         return "done"
     if any(run_dir.checkpoints.glob("[0-9]*/manifest.json")):
         return "stopped"
-    shutil.rmtree(run_dir.path)
-    return "new"
+    return "alive" if owner is None and _age_s(run_dir.path) < YOUNG_S else "new"
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return float("inf")  # gone at this moment
+
+
+def holder(spec: RunSpec) -> str:
+    """Who has a run that is alive, in words."""
+    owner = owner_of(spec.run_dir.path)
+    if owner is None:
+        return "another process"
+    if owner.alive is None:
+        return f"process {owner.pid} on {owner.host} (if that is over, remove {spec.run_dir.path / NAME})"
+    return f"process {owner.pid}"
+
+
+def opening(spec: RunSpec) -> list[str]:
+    """Arguments of `marble` that start a run, or go on with one that was stopped.
+
+    For the moment before it is started: what a run left that ended before its first checkpoint is taken away.
+    """
+    if standing(spec) == "stopped":
+        return [*spec.arguments, "--resume"]
+    if standing(spec) == "new" and spec.run_dir.path.is_dir():
+        shutil.rmtree(spec.run_dir.path)
+    return spec.arguments
 
 
 def summary(run_dir: RunDir) -> dict[str, Any] | None:

@@ -6,21 +6,24 @@ What lies in its directory: `compare.json` (what was asked), `tuning/` and `runs
 beside them), `budget.json`, and `tables.md` with `tables.json`, written anew after each run from the others' files.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from actors.preflight import check_files
+from actors.run_config import RunConfig
 from deploy.compare import order, reading, render, tables, tuning
 from deploy.compare.order import Asked, Row
 from deploy.compare.runners import Runner
 from deploy.compare.runs import RunSpec, make_spec, standing
 from deploy.compare.statistics import Estimate
-from deploy.errors import ProblemsError, one_line
+from deploy.errors import ProblemsError, loading, one_line
 from deploy.files import to_json, write_json, write_text
 from deploy.recipe import load_recipe
+from deploy.rundir import require_writable
 from learner.errors import UserError
 
 ASKED, BUDGET, TABLES = "compare.json", "budget.json", "tables.md"
@@ -35,8 +38,8 @@ class Budget(BaseModel):
 
     iterations: int
     lr: float
-    gains: dict[str, float] = {}
-    """Learning rate's factor → how much its tuning run won."""
+    gains: dict[str, float | None] = {}
+    """Learning rate's factor → how much its tuning run won; None where nothing was scored."""
     iteration_s: float | None = None
     """Mean over the tuning runs."""
     memory_gib: float | None = None
@@ -66,8 +69,16 @@ class Session:
             StoppedError: asked to stop.
         """
         rows = order.checked_rows(self.asked)
-        self._take_folder()
-        tuned = self._tune(rows)
+        _check_files(order.check_runs(rows, self.asked))
+        self._check_folder()
+        with loading(str(self.folder)):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / ASKED, self.asked.model_dump(mode="json"))
+        for line in order.left_out(rows):
+            self.say(line)
+        # What tuning found stands in budget.json: its runs may be gone.
+        known = self._read_budgets() or {}
+        tuned = self._tune([row for row in rows if row.slug not in known])
         budgets = self._budgets(rows, tuned)
         self._train(rows, budgets)
         return self.write_tables(rows, budgets)
@@ -79,32 +90,29 @@ class Session:
             UserError: nothing is, or of another comparison.
         """
         rows = order.checked_rows(self.asked)
-        self._take_folder()
+        self._check_folder()
         return self.write_tables(rows, self._read_budgets() or {})
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _take_folder(self) -> None:
+    def _check_folder(self) -> None:
         """
         Raises:
-            UserError: another comparison lies there.
+            UserError: another comparison lies there, or none can.
         """
         path = self.folder / ASKED
-        if path.is_file():
-            before = _parsed(path, Asked)
-            changed = order.differing(before, self.asked)
-            if changed:
-                told = [f"{self.folder} holds another comparison: {line}" for line in changed]
-                raise ProblemsError([*told, "go on with the settings it has, or choose another --dir"])
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(path, self.asked.model_dump(mode="json"))
+        with loading(str(self.folder)):
+            require_writable(path)
+        changed = order.differing(_parsed(path, Asked), self.asked) if path.is_file() else []
+        if changed:
+            told = [f"{self.folder} holds another comparison: {line}" for line in changed]
+            raise ProblemsError([*told, "methods and seeds may be added to it; for others choose another --dir"])
 
     def _tune(self, rows: Sequence[Row]) -> dict[str, dict[float, RunSpec]]:
         """Row → factor → its tuning run, all of them done. Nothing where nothing is tuned."""
-        if not self.asked.tuning_iterations:
+        if not (self.asked.tuning_iterations and rows):
             return {}
-        config = load_recipe(Path(self.asked.recipe), self.asked.sets).config
+        config = load_recipe(self.asked.recipe_path, self.asked.sets).config
         folder = self.folder / "tuning"
         files = tuning.split_prompts(config, folder / "prompts", self.asked.tuning_prompts)
         specs = {
@@ -117,19 +125,18 @@ class Session:
         # A slow hour of the machine then falls on every method alike: these runs tell how long an iteration takes.
         todo = [runs[factor] for factor in self.asked.lr_factors for runs in specs.values()]
         self.say(f"tuning: {len(todo)} runs of {self.asked.tuning_iterations} iterations")
-        self.runner.make(todo, lambda spec: None)
+        # Runs beside each other take each other's time, and these are to tell how much a run takes.
+        self.runner.make(todo, lambda spec: None, alone=self.asked.minutes is not None)
         return specs
 
     def _budgets(self, rows: Sequence[Row], tuned: Mapping[str, Mapping[float, RunSpec]]) -> dict[str, Budget]:
         """Each row's learning rate and number of iterations; those of an earlier sitting stand."""
-        known = self._read_budgets()
-        if known is not None:
-            return known
-        found = {row.slug: self._budget(row, tuned.get(row.slug, {})) for row in rows}
-        write_json(self.folder / BUDGET, Budgets(rows=found).model_dump(mode="json"))
+        known = self._read_budgets() or {}
+        found = {row.slug: self._budget(row, tuned.get(row.slug, {})) for row in rows if row.slug not in known}
+        write_json(self.folder / BUDGET, Budgets(rows={**known, **found}).model_dump(mode="json"))
         for slug, budget in found.items():
             self.say(f"{slug}: {budget.iterations} iterations at lr {budget.lr:g}")
-        return found
+        return {**known, **found}
 
     def _read_budgets(self) -> dict[str, Budget] | None:
         path = self.folder / BUDGET
@@ -194,8 +201,20 @@ class Session:
         return made
 
 
+def _check_files(configs: Iterable[RunConfig]) -> None:
+    """Prompts, models and packages of all runs, looked at once where they are the same.
+
+    Raises:
+        UserError: something is missing or wrong.
+    """
+    sections = ("policy", "prompts", "rewards", "heldout_rewards", "eval", "actors")
+    found = {repr([c.harmonizer.method, *(getattr(c, part) for part in sections)]): c for c in configs}
+    for config in found.values():
+        check_files(config)
+
+
 def _parsed(path: Path, model: type[Any]) -> Any:
     try:
         return model.model_validate_json(path.read_text(encoding="utf-8"))
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (ValidationError, UnicodeDecodeError, OSError) as error:
         raise UserError(f"{path} is damaged: {one_line(str(error))[:200]}") from error

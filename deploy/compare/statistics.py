@@ -93,6 +93,20 @@ def conflicts(windows: Iterable[Sequence[float]]) -> Conflicts:
     return Conflicts(len(known), opposing, mean, float(np.mean(worst)), min(worst))
 
 
+def all_steps(solving: Conflicts, amortised: Conflicts, solved_share: float) -> Conflicts:
+    """Both kinds of steps together, each in the share that it has in the run: not all steps are measured, and those
+    that are need not be a fair sample. Where only one kind was measured, it stands for all."""
+    if not (solving.windows and amortised.windows):
+        return solving if solving.windows else amortised
+    shares = (solved_share, 1.0 - solved_share)
+    opposing, mean, mean_worst = (
+        sum(share * getattr(kind, what) for share, kind in zip(shares, (solving, amortised), strict=True))
+        for what in ("opposing", "mean", "mean_worst")
+    )
+    windows = solving.windows + amortised.windows
+    return Conflicts(windows, opposing, mean, mean_worst, min(solving.worst, amortised.worst))
+
+
 def jitter(shares: Sequence[Sequence[float]]) -> float:
     """Mean over successive solves of Σ_k |Δα_k|, at most 2; a reward that is not known has no share."""
     moves = [

@@ -46,6 +46,7 @@ def comparison(records: Records, memory: Mapping[str, float]) -> list[Table]:
         gains(records),
         speeds(records, memory),
         ablation(records, fixed),
+        steps(records),
         *(conflicts(records, vector) for vector in CONFLICT_VECTORS),
         *forgetting(records),
     ]
@@ -114,34 +115,44 @@ def speeds(records: Records, memory: Mapping[str, float]) -> Table:
             _one(gib),
             _one(_ratio(gib, sum_memory)),
             _estimate(runs, lambda run: float(run.iterations)),
+            _one(runs[0].lr),
             _estimate(runs, lambda run: run.total_s / 60),
         )
     columns = (
-        "s/iteration", "speed", "learner's speed", "learner GiB", "memory", "iterations", "minutes in all"
+        "s/iteration", "speed", "learner's speed", "learner GiB", "memory", "iterations", "lr", "minutes in all"
     )  # fmt: skip
     note = (
         "Speed and memory relative to weighted_sum. Measurements of conflicts are left out of the seconds, and peak "
-        "memory is the tuning runs', which have none; minutes in all have evaluations and measurements in them."
+        "memory is the tuning runs', which have none; minutes in all have evaluations and measurements in them. The "
+        "learning rate is the one that tuning chose."
     )
     return Table("speed", "Training speed and peak memory", note, columns, rows)
 
 
 def ablation(records: Records, fixed: Sequence[str]) -> Table:
-    """Table 3: MARBLE without one of its parts, and how its steps then are."""
+    """Table 3: MARBLE without one of its parts."""
     chosen = {name: records[name] for name in (MARBLE, *ABLATIONS) if name in records}
     if MARBLE not in chosen or len(chosen) < 2:
         return Table("ablation", "", "", (), {})
     columns, rows = _scores(records, fixed)
-    health = list(next(iter(chosen.values()))[0].health)
-    body = {
-        name: (*rows[name], *(Estimate.of(_of(run.health, key) for run in runs) for key in health))
-        for name, runs in chosen.items()
+    note = "How the steps of each are: below."
+    return Table("ablation", "Ablation", note, columns, {name: rows[name] for name in chosen})
+
+
+def steps(records: Records) -> Table:
+    """How each method's steps are: what Table 3 leaves out of "fails"."""
+    columns = tuple(dict.fromkeys(key for runs in records.values() for run in runs for key in run.health))
+    rows = {
+        name: tuple(Estimate.of(_of(run.health, key) for run in runs) for key in columns)
+        for name, runs in records.items()
     }
     note = (
-        "Norms are of the rewards' gradients on solving steps; largest share is the largest weight of a unit gradient "
-        "in the step; the rest is over all steps."
+        "Norms, largest to smallest, are of the rewards' gradients on solving steps; largest share is the largest "
+        "weight of a unit gradient in the step. KL to the base, before its weight: mean over the last tenth of the "
+        "steps; not of Flow-GRPO, whose KL is of a sampler's step. Its share of the gradient's length: on solving "
+        "steps, where there are any. The rest is over all steps."
     )
-    return Table("ablation", "Ablation", note, (*columns, *health), body)
+    return Table("steps", "Steps", note, columns, rows if columns else {})
 
 
 def conflicts(records: Records, vector: str) -> Table:
@@ -162,8 +173,9 @@ def conflicts(records: Records, vector: str) -> Table:
     }
     columns = ("windows", "opposing some reward", "mean cosine", "mean of the worst", "worst")
     note = (
-        "A window is one measured step. Opposing: its cosine with some reward's gradient is negative. Next batch: the "
-        "gradients of the next iteration's batch, at the parameters as they are by then. Worst: over all seeds."
+        "A window is one measured step; all steps: both kinds, each in its share of the run's steps. Opposing: its "
+        "cosine with some reward's gradient is negative. Next batch: the gradients of the next iteration's batch, at "
+        "the parameters as they are by then. Worst: over all seeds."
     )
     return Table(f"conflicts_{vector}", titles[vector], note, columns, rows)
 
@@ -171,14 +183,7 @@ def conflicts(records: Records, vector: str) -> Table:
 def _conflict_cells(
     runs: Sequence[RunRecord], vector: str, solved: bool | None, against: str
 ) -> tuple[Cell, ...] | None:
-    found = [
-        stats.conflicts(
-            window.cosines[vector]
-            for window in run.windows
-            if window.against == against and solved in (None, window.solved)
-        )
-        for run in runs
-    ]
+    found = [_conflicts_of(run, vector, solved, against) for run in runs]
     found = [one for one in found if one.windows]
     if not found:
         return None
@@ -189,6 +194,16 @@ def _conflict_cells(
         Estimate.of(one.mean_worst for one in found),
         _one(min(one.worst for one in found)),
     )
+
+
+def _conflicts_of(run: RunRecord, vector: str, solved: bool | None, against: str) -> stats.Conflicts:
+    solving, amortised = (
+        stats.conflicts(w.cosines[vector] for w in run.windows if w.against == against and w.solved == kind)
+        for kind in (True, False)
+    )
+    if solved is None:
+        return stats.all_steps(solving, amortised, run.solved_share)
+    return solving if solved else amortised
 
 
 def forgetting(records: Records) -> list[Table]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from actors.evaluation import gain, read_evaluation
+from actors.prompt_files import read_rows
 from actors.run_config import RunConfig
 from deploy.files import write_text
 from learner import json_text
@@ -18,7 +19,7 @@ SPLITS = ("train", "heldout")
 
 
 def split_prompts(config: RunConfig, folder: Path, aside: int) -> dict[str, dict[str, str]]:
-    """Write both parts of each source's training file; source → their paths.
+    """Write both parts of each source's training file, which can be read (actors.preflight); source → their paths.
 
     Raises:
         UserError: a file with too few prompts to set so many aside.
@@ -29,7 +30,7 @@ def split_prompts(config: RunConfig, folder: Path, aside: int) -> dict[str, dict
         path = Path(source.train)
         files[name] = {split: str(folder / f"{name}_{split}{path.suffix}") for split in SPLITS}
         if source.format == "parquet":
-            _split_table(path, name, files[name], aside)
+            _split_table(path, name, files[name], source.tags, aside)
         else:
             lines = path.read_text(encoding="utf-8-sig").split("\n")
             # A source of some tags only has its share of each part set aside, not of the whole file.
@@ -44,10 +45,13 @@ def _tagged(line: str, tags: Sequence[str] | None) -> bool:
     return tags is None or json_text.parse(line).get("tag") in tags
 
 
-def _split_table(path: Path, name: str, files: Mapping[str, str], aside: int) -> None:
+def _split_table(path: Path, name: str, files: Mapping[str, str], tags: Sequence[str] | None, aside: int) -> None:
     import pyarrow.parquet as pq
 
     table = pq.ParquetFile(path).read()
+    if tags is not None:
+        rows = read_rows(path, "parquet")
+        table = table.take([index for index, (_, metadata) in enumerate(rows) if metadata.get("tag") in tags])
     cut = _cut(name, len(table), aside)
     pq.write_table(table.slice(0, cut), files["train"])
     pq.write_table(table.slice(cut), files["heldout"])

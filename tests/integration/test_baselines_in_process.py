@@ -119,6 +119,18 @@ def test_measuring_conflicts_changes_no_bit_of_a_run(model: Path, tmp_path: Path
     np.testing.assert_equal(taken[0], taken[1])
 
 
+def test_measuring_changes_no_bit_of_stages_with_a_gradient_per_reward(model: Path, tmp_path: Path) -> None:
+    """A measured iteration scores the next stage's rewards too; their running spread must not move by it."""
+    stages = [{"rewards": ["red"], "iterations": 2}, {"rewards": ["dark", "contrast"], "iterations": 2}]
+    hashes = {}
+    for every in (0, 1):
+        learner = {"lr": 1e-2, "timesteps": 1, "micro_batch_size": 8, "probe_every": every, "stages": stages}
+        config = small_config(model, tmp_path, run={"iterations": 4}, learner=learner)
+        _, recorder, _ = run(config, tmp_path / f"run{every}")
+        hashes[every] = [result.report.default_hash for result in recorder.iterations]
+    assert hashes[0] == hashes[1]
+
+
 def test_the_actors_vitals_are_on_record(straight: tuple[Path, Recorder]) -> None:
     events = [json.loads(line) for line in (straight[0] / "metrics.jsonl").read_text().splitlines()]
     [vitals] = [event for event in events if event["event"] == "vitals"]

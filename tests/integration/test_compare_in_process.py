@@ -1,7 +1,6 @@
 """A whole comparison without processes: ended anywhere, it goes on, and its tables come out of the runs' files."""
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ class Here:
     def __init__(self, tally: list[int], end_at: int = -1) -> None:
         self._tally, self._end_at = tally, end_at
 
-    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None]) -> None:
+    def make(self, specs: Sequence[RunSpec], made: Callable[[RunSpec], None], alone: bool = False) -> None:
         for spec in specs:
             now = standing(spec)
             if now != "done":
@@ -115,19 +114,18 @@ def test_ended_in_the_middle_it_loses_one_iteration_and_comes_to_the_same_tables
     before = len(tally)
     assert Session(asked(recipe), folder, Here(tally), said.append).tables_of() == made
     assert len(tally) == before
-    with pytest.raises(UserError, match=r"holds another comparison: seeds was \(7,\), got \(8,\)"):
+    with pytest.raises(UserError, match=r"holds another comparison: seeds was 7, got 8"):
         Session(asked(recipe, seeds=(8,)), folder, Here(tally), said.append).run()
 
     text = section(folder)
-    assert (
-        f"`marble compare {os.path.relpath(recipe)} --methods marble,weighted_sum,sequential --seeds 7 --iter" in text
-    )
+    assert f"`marble compare {recipe} --methods marble,weighted_sum,sequential --seeds 7 --iter" in text
     assert "## Training speed and peak memory" in text
 
     marble = reading.read_run(_run_dir(folder, "marble-seed7"), "marble")
     summed = reading.read_run(_run_dir(folder, "weighted_sum-seed7"), "weighted_sum")
     assert len(marble.alpha_star) == 2, "steps 0 and 3 of five"
     assert summed.alpha_star == []
+
     assert {(w.solved, w.against) for w in marble.windows} == {
         (True, "same"),
         (True, "next"),
@@ -136,6 +134,23 @@ def test_ended_in_the_middle_it_loses_one_iteration_and_comes_to_the_same_tables
     }
     solving = [w for w in marble.windows if w.solved and w.against == "same"]
     assert min(min(c for c in w.cosines["direction"] if c == c) for w in solving) > -1e-6, "min-norm opposes nobody"
+
+
+def test_a_comparison_takes_more_methods_and_trains_only_them(recipe: Path, tmp_path: Path) -> None:
+    tally: list[int] = []
+    settings: dict[str, Any] = {"iterations": 2, "tuning_iterations": 1, "probe_every": 0}
+    few = asked(recipe, methods=("weighted_sum",), **settings)
+    Session(few, tmp_path, Here(tally), lambda text: None).run()
+    [budget] = json.loads((tmp_path / "budget.json").read_text())["rows"].values()
+    assert len(tally) == 3
+    made = Session(
+        asked(recipe, methods=("marble", "weighted_sum"), **settings), tmp_path, Here(tally), lambda text: None
+    ).run()
+    assert len(tally) == 6
+    assert list(made[0].rows) == ["base", "marble", "weighted_sum"]
+    assert json.loads((tmp_path / "budget.json").read_text())["rows"]["weighted_sum"] == budget
+    with pytest.raises(UserError, match="methods was marble,weighted_sum, got weighted_sum"):
+        Session(few, tmp_path, Here(tally), lambda text: None).run()
 
 
 def _run_dir(folder: Path, name: str) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from actors.ledger import STEPS, read_table
+from actors.ledger_parts import STEPS, read_table
 from tests.integration.small_run import SCORERS, Recorder, contents, run, samples, small_config
 from tests.unit.actors.in_process import InProcess
 

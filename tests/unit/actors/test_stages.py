@@ -42,6 +42,15 @@ def test_stages_must_fill_the_run() -> None:
         recipe(run={"iterations": 5}, learner={"stages": STAGES})
 
 
+def test_an_early_stop_would_end_a_run_within_a_stage() -> None:
+    """With one stage there is nothing to leave out."""
+    stop = {"every": 1, "early_stop": {"by": "a"}}
+    with pytest.raises(ValueError, match=r"eval\.early_stop would end a run of several learner\.stages within one"):
+        recipe(learner={"stages": STAGES}, eval=stop)
+    one = [{"rewards": ["a"], "iterations": 4}]
+    assert recipe(learner={"stages": one}, eval=stop).eval.early_stop is not None
+
+
 def test_a_draw_names_who_scores_it() -> None:
     draw = Draw((), (), "old", SamplingConfig(), False, rewards=frozenset({"a"}))
     assert (draw.scored_by("a"), draw.scored_by("b")) == (True, False)

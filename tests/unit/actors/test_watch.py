@@ -35,6 +35,16 @@ def stops(found: Watch, figures: list[float]) -> list[bool]:
     return [bool(found.note(at(0), at(done, judge=figure)) or found.verdict) for done, figure in enumerate(figures, 1)]
 
 
+def test_only_what_has_been_trained_says_that_training_rewards_rise() -> None:
+    """A specialist's other rewards fall, and its alarm is no less loud for that."""
+    heldout = {"judge": {"scorer": "module:J"}, "eye": {"scorer": "module:E"}}
+    stages = [{"rewards": ["a"], "iterations": 4}]
+    specialist = Watch(recipe(heldout_rewards=heldout, eval={"every": 1}, learner={"stages": stages}))
+    hacked = at(1, noise=0.1, a=1.0, b=-1.0, text=-1.0, judge=-1.0, eye=0.0)
+    assert [alarm.reward for alarm in specialist.note(at(0), hacked)] == ["judge"]
+    assert watch().note(at(0), hacked) == [], "where all three are trained they have not risen"
+
+
 # -- early stop --------------------------------------------------------------------------------------------------------
 
 

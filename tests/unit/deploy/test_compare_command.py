@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from deploy_helpers import Marble, problem, tree
 
+from deploy.compare import order
 from deploy.compare.runners import StoppedError
 from deploy.compare.session import Session
 from deploy.compare.statistics import Estimate
@@ -34,12 +35,51 @@ def test_mistakes_are_one_line(marble: Marble, recipe_file: Path, options: tuple
 def test_a_comparison_of_other_settings_is_left_as_it_is(marble: Marble, recipe_file: Path, workdir: Path) -> None:
     folder = workdir / "runs" / "compare-small"
     problem(marble("compare", recipe_file, "--tables-only"), "has no finished run yet")
+    assert not folder.exists()
+    folder.mkdir(parents=True)
+    there = order.Asked(
+        recipe=str(recipe_file.resolve()), methods=("marble",), seeds=(42, 43), minutes=10.0, probe_every=11
+    )
+    (folder / "compare.json").write_text(there.model_dump_json())
     before = tree(folder)
-    ran = marble("compare", recipe_file, "--seeds", "1,2", "--tables-only")
-    problem(ran, "holds another comparison: seeds was (42, 43, 44), got (1, 2)", "choose another --dir", count=2)
+    ran = marble("compare", recipe_file, "--methods", "uniform", "--seeds", "42", "--tuning-iterations", "7")
+    problem(
+        ran,
+        "holds another comparison: methods was marble, got uniform",
+        "seeds was 42,43, got 42",
+        "tuning_iterations was 6, got 7",
+        "choose another --dir",
+        count=4,
+    )
     assert tree(folder) == before
+    problem(marble("compare", recipe_file, "--tables-only"), "has no finished run yet")
+    assert tree(folder) == before, "more methods and a third seed are no other comparison"
     (folder / "compare.json").write_text("{")
     problem(marble("compare", recipe_file, "--tables-only"), "compare.json is damaged")
+
+
+@pytest.mark.parametrize("options", [(), ("--tables-only",)])
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("file", "file is not a folder that can be written to"),
+        ("file/below", "file is not a folder that can be written to"),
+        ("/proc/version/x", "/proc/version is not a folder that can be written to"),
+    ],
+)
+def test_a_place_where_no_comparison_can_lie(
+    marble: Marble, recipe_file: Path, workdir: Path, place: str, told: str, options: tuple[str, ...]
+) -> None:
+    (workdir / "file").write_text("mine")
+    problem(marble("compare", recipe_file, "--dir", place, *options), told)
+    assert tree(workdir) == {"file": b"mine"}
+
+
+def test_a_place_that_the_system_refuses(marble: Marble, recipe_file: Path, workdir: Path) -> None:
+    """What no look tells: a link to nowhere, a file system that takes nothing."""
+    (workdir / "link").symlink_to(workdir / "nowhere" / "else")
+    problem(marble("compare", recipe_file, "--dir", "link"), "link: file exists")
+    problem(marble("compare", recipe_file, "--dir", "/proc/x"), "/proc/x")
 
 
 def test_a_sweeps_further_axes_follow_without_an_option(
@@ -71,15 +111,16 @@ def test_json_is_all_there_is_on_standard_output(
     assert "tables.md" in ran.err
 
 
+@pytest.mark.parametrize(("error", "code"), [(StoppedError(143), 143), (KeyboardInterrupt(), 130)])
 def test_a_stop_says_that_the_same_command_goes_on(
-    marble: Marble, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+    marble: Marble, recipe_file: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
     def stop(session: Session) -> list[Table]:
-        raise StoppedError(143)
+        raise error
 
     monkeypatch.setattr(Session, "run", stop)
     ran = marble("compare", recipe_file)
-    assert ran.code == 143
+    assert ran.code == code
     assert ran.err.startswith("stopped; the same command goes on")
 
 

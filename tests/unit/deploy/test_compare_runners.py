@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from test_compare_order import asked
 
+from actors.lock import NAME
 from deploy.compare import order, runners
 from deploy.compare.runners import Jobs, Processes, StoppedError, run_process
 from deploy.compare.runs import RunSpec, make_spec
@@ -101,6 +102,33 @@ def test_a_run_that_another_process_still_trains_is_waited_for(
     assert said == ["one is being trained by another process; waiting for it"]
 
 
+def test_what_a_run_left_before_its_first_checkpoint_goes_as_it_is_started_anew(
+    specs: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = specs[0].run_dir.path
+    left.mkdir()
+    os.utime(left, (0, 0))
+    there: list[bool] = []
+
+    def train(arguments: list[str], output: int | None = None) -> int:
+        there.append(left.exists())
+        finish(specs[0])
+        return 0
+
+    monkeypatch.setattr(runners, "run_process", train)
+    Processes(lambda text: None).make(specs[:1], lambda spec: None)
+    assert there == [False]
+
+
+def test_a_run_that_somebody_trains_outside_the_cluster_is_no_jobs(specs: list[RunSpec]) -> None:
+    specs[0].run_dir.path.mkdir()
+    (specs[0].run_dir.path / NAME).write_text('{"pid": 7, "host": "elsewhere", "started": "1"}')
+    cluster = Cluster(specs)
+    with pytest.raises(UserError, match=r"one is being trained by process 7 on elsewhere .*, which is no job of this"):
+        Jobs(cluster, 1, lambda text: None, lambda seconds: None).make(specs[:1], lambda spec: None)
+    assert not cluster.jobs
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_run_and_its_exit_code_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -131,6 +159,33 @@ def test_signals_reach_the_run_and_its_exit_code_comes_back(
     assert signal.getsignal(number) is former
 
 
+def test_a_stop_that_comes_as_a_run_ends_well_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next run would begin."""
+    up = tmp_path / "up"
+    code = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda n, f: sys.exit(0))\n"
+        f"pathlib.Path({str(up)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+    real = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **kwargs: real([sys.executable, "-c", code], start_new_session=True)
+    )
+
+    def ask() -> None:
+        while not up.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    with pytest.raises(StoppedError) as caught:
+        run_process(["train"])
+    thread.join()
+    assert caught.value.code == 143
+
+
 def test_a_run_killed_by_a_signal_has_a_shells_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     real = subprocess.Popen
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -147,8 +202,10 @@ class Cluster:
         self.most_at_once = 0
         self.stopped: list[str] = []
 
-    def submit_job(self, *, entrypoint: str, runtime_env: dict[str, str]) -> str:
-        name = f"job{len(self.jobs)}"
+    def submit_job(self, *, entrypoint: str, submission_id: str, runtime_env: dict[str, str]) -> str:
+        name = submission_id
+        if name in self.jobs:
+            raise RuntimeError(f"there is a job {name}")
         self.jobs[name] = SimpleNamespace(submission_id=name, entrypoint=entrypoint, status="RUNNING", looks=0)
         running = sum(job.status == "RUNNING" for job in self.jobs.values())
         self.most_at_once = max(self.most_at_once, running)
@@ -185,16 +242,41 @@ def test_jobs_run_so_many_at_once(specs: list[RunSpec], parallel: int) -> None:
     assert second.endswith(" --resume")
 
 
-def test_a_job_of_an_earlier_sitting_goes_on(specs: list[RunSpec]) -> None:
+def test_runs_of_which_none_may_take_anothers_time_are_jobs_one_by_one(specs: list[RunSpec]) -> None:
     cluster = Cluster(specs)
-    cluster.submit_job(entrypoint=f"python x --run-dir {specs[0].run_dir.path}", runtime_env={})
-    Jobs(cluster, 1, lambda text: None, lambda seconds: None).make(specs[:1], lambda spec: None)
-    assert len(cluster.jobs) == 1
+    Jobs(cluster, 2, lambda text: None, lambda seconds: None).make(specs, lambda spec: None, alone=True)
+    assert (len(cluster.jobs), cluster.most_at_once) == (2, 1)
+
+
+def test_a_job_of_an_earlier_sitting_goes_on_and_others_are_nobodys_business(specs: list[RunSpec]) -> None:
+    cluster, said = Cluster(specs), list[str]()
+    cluster.jobs["theirs"] = SimpleNamespace(submission_id=None, entrypoint="echo it's", status="RUNNING", looks=-9)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        Jobs(cluster, 1, said.append, interrupted).make(specs[:1], lambda spec: None)
+    [job] = [name for name in cluster.jobs if name != "theirs"]
+    cluster.jobs[f"{job}-of-mine"] = SimpleNamespace(submission_id=f"{job}-of-mine", entrypoint="", status="RUNNING")
+    Jobs(cluster, 1, said.append, lambda seconds: None).make(specs[:1], lambda spec: None)
+    assert said == [f"one: job {job}", f"one: job {job} goes on"]
+
+
+def test_a_run_whose_job_is_over_gets_another_one(specs: list[RunSpec]) -> None:
+    cluster = Cluster(specs, fails="one")
+    jobs = Jobs(cluster, 1, lambda text: None, lambda seconds: None)
+    with pytest.raises(UserError, match="did not end well"):
+        jobs.make(specs[:1], lambda spec: None)
+    cluster.fails = ""
+    jobs.make(specs[:1], lambda spec: None)
+    first, second = cluster.jobs
+    assert (first[:-1], first[-1], second[-1]) == (second[:-1], "1", "2")
 
 
 def test_a_job_that_fails_is_told_with_its_last_lines(specs: list[RunSpec]) -> None:
     jobs = Jobs(Cluster(specs, fails="two"), 1, lambda text: None, lambda seconds: None)
-    with pytest.raises(UserError, match=r"run two, job job1, did not end well: one \| two \| error: out of paper"):
+    with pytest.raises(UserError, match=r"run two, job marble-\w+-1, did not end well: one \| two \| error: out"):
         jobs.make(specs, lambda spec: None)
 
 
@@ -206,4 +288,5 @@ def test_ctrl_c_stops_the_jobs_under_way(specs: list[RunSpec]) -> None:
 
     with pytest.raises(StoppedError):
         Jobs(cluster, 2, lambda text: None, interrupted).make(specs, lambda spec: None)
-    assert cluster.stopped == ["job0", "job1"]
+    assert cluster.stopped == list(cluster.jobs)
+    assert len(cluster.stopped) == 2

@@ -8,6 +8,7 @@ from deploy.compare.statistics import (
     Conflicts,
     Estimate,
     Scale,
+    all_steps,
     composite,
     conflicts,
     jitter,
@@ -69,6 +70,18 @@ def test_conflicts_by_hand() -> None:
     assert found.opposing == pytest.approx(2 / 3)
     assert found.mean == pytest.approx((0.5 - 0.25 + 0.25 - 0.75 + 0.0) / 5)
     assert found.mean_worst == pytest.approx((-0.25 + 0.25 - 0.75) / 3)
+
+
+def test_both_kinds_of_steps_count_in_their_share_of_the_run() -> None:
+    """A tenth of the steps solves; half of the windows do."""
+    solving, amortised = conflicts([(0.5, 0.25), (0.5, 0.25)]), conflicts([(-0.25, 0.75), (0.25, 0.25)])
+    found = all_steps(solving, amortised, 0.1)
+    assert (found.windows, found.worst) == (4, -0.25)
+    assert found.opposing == pytest.approx(0.9 * 0.5)
+    assert found.mean == pytest.approx(0.1 * 0.375 + 0.9 * 0.25)
+    assert found.mean_worst == pytest.approx(0.1 * 0.25)
+    assert all_steps(conflicts([]), amortised, 0.1) == amortised
+    assert all_steps(solving, conflicts([]), 0.1) == solving
 
 
 def test_roundings_of_zero_oppose_nobody() -> None:

@@ -46,8 +46,9 @@ def keyed(made: Sequence[tables.Table]) -> dict[str, tables.Table]:
 @pytest.fixture
 def records() -> dict[str, list[RunRecord]]:
     solved = [window(True, "same", 0.5, 0.1), window(False, "same", 0.5, -0.2), window(True, "next", -0.1, 0.3)]
+    of_marble: dict[str, Any] = {"iteration_s": 4.0, "windows": solved, "solved_share": 0.25}
     return {
-        "marble": [record("marble", s, a, 20.0, iteration_s=4.0, windows=solved) for s, a in ((1, 3.0), (2, 5.0))],
+        "marble": [record("marble", s, a, 20.0, **of_marble) for s, a in ((1, 3.0), (2, 5.0))],
         "weighted_sum": [record("weighted_sum", s, 2.0, 20.0) for s in (1, 2)],
         "single_a": [record("single_a", s, 100.0) for s in (1, 2)],
     }
@@ -100,10 +101,11 @@ def test_conflicts_by_kind_of_step_and_batch(records: dict[str, list[RunRecord]]
     shares = {row: mean_of(table, row, "opposing some reward") for row in table.rows}
     assert shares["marble, solving steps, same batch"] == 0.0
     assert shares["marble, amortised steps, same batch"] == 1.0
-    assert shares["marble, all steps, same batch"] == 0.5
+    assert shares["marble, all steps, same batch"] == 0.75, "a quarter of the steps solves, of the windows a half"
     assert mean_of(table, "marble, all steps, same batch", "windows") == 4, "both seeds'"
     assert mean_of(table, "marble, all steps, same batch", "worst") == -0.2
-    assert mean_of(table, "marble, all steps, same batch", "mean cosine") == pytest.approx((0.5 + 0.1 + 0.5 - 0.2) / 4)
+    expected = 0.25 * (0.5 + 0.1) / 2 + 0.75 * (0.5 - 0.2) / 2
+    assert mean_of(table, "marble, all steps, same batch", "mean cosine") == pytest.approx(expected)
 
 
 def test_a_method_that_never_solves_has_one_kind_of_step() -> None:
@@ -123,14 +125,17 @@ def test_forgetting_shows_every_reward_after_every_stage() -> None:
     assert "forgetting_single_a" not in keyed(tables.comparison({"single_a": single}, {})), "one stage forgets nothing"
 
 
-def test_ablation_needs_marble_and_shows_how_steps_are() -> None:
+def test_ablation_needs_marble_and_how_steps_are_is_everyones() -> None:
     health = {"norms, largest/smallest": 3.0}
     marble = [record("marble", 1, 4.0, health=health)]
     raw = [record("unnormalized", 1, 0.5, health={"norms, largest/smallest": 50.0})]
     made = keyed(tables.comparison({"marble": marble, "unnormalized": raw}, {}))
-    assert mean_of(made["ablation"], "unnormalized", "norms, largest/smallest") == 50.0
+    assert mean_of(made["steps"], "unnormalized", "norms, largest/smallest") == 50.0
     assert mean_of(made["ablation"], "unnormalized", "a") == 0.5
-    assert "ablation" not in keyed(tables.comparison({"marble": marble}, {}))
+    assert "norms, largest/smallest" not in made["ablation"].columns
+    alone = keyed(tables.comparison({"marble": marble}, {}))
+    assert "ablation" not in alone
+    assert mean_of(alone["steps"], "marble", "norms, largest/smallest") == 3.0
     assert "ablation" not in keyed(tables.comparison({"unnormalized": raw}, {}))
 
 
@@ -161,3 +166,20 @@ def test_markdown_and_json_show_the_same(records: dict[str, list[RunRecord]]) ->
     assert rewards["rows"][1]["cells"][0] == {"mean": 4.0, "se": 1.0, "n": 2}
     piped = tables.Table("t", "T", "", ("x|y",), {"r": ("a|b",)})
     assert "| r | a&#124;b |" in render.markdown([piped]), "a pipe would end the cell"
+
+
+def test_numbers_without_end_are_shown_too() -> None:
+    cells = (Estimate(math.inf, NAN, 1), Estimate(-math.inf, math.inf, 2), Estimate(3.0, NAN, 1))
+    text = render.markdown([tables.Table("t", "T", "", ("a", "b", "c"), {"r": cells})])
+    assert "| r | inf | -inf ± inf | 3 |" in text
+
+
+def test_rows_say_of_how_many_seeds_they_are_where_they_differ(records: dict[str, list[RunRecord]]) -> None:
+    assert "(n = " not in render.markdown(tables.comparison(records, {"marble": 1.0}))
+    records["single_a"].pop()
+    made = keyed(tables.comparison(records, {}))
+    text = render.markdown([made["rewards"]])
+    assert "| marble (n = 2) | 4.0000 ± 1.0000 |" in text
+    assert "| single_a (n = 1) | 100 |" in text
+    assert "| base | 0 |" in text, "of no seed"
+    assert [row["name"] for row in render.data([made["rewards"]])[0]["rows"]] == list(made["rewards"].rows)

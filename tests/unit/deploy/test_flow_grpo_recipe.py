@@ -58,9 +58,9 @@ def test_refused_in_one_line_with_what_is_right(setting: str, recipe_file: Path)
     assert "\n" not in found
 
 
-def test_the_shipped_recipe_trains_one_reward_in_fewer_steps_than_it_evaluates_in() -> None:
-    config = load_recipe(RECIPES / "tiny_flow_grpo.yaml").config
-    assert len(config.rewards) == 1
+@pytest.mark.parametrize("reward", ["pickscore", "hpsv2", "clipscore", "ocr", "geneval"])
+def test_the_shipped_recipes_train_one_reward_each_on_all_steps_with_noise(reward: str) -> None:
+    config = load_recipe(RECIPES / f"tiny_flow_grpo_{reward}.yaml").config
     assert config.learner.algorithm == "flow_grpo"
-    assert config.sampling.steps < config.eval_sampling.steps
-    assert config.learner.num_trainable(config.sampling) == 5
+    assert [(stage.rewards, stage.iterations) for stage in config.learner.stages] == [((reward,), 80)]
+    assert config.learner.num_trainable(config.sampling) == 9

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -210,6 +211,8 @@ def test_every_start_is_on_record(recipe_file: Path, run: Path, marble: Marble) 
     assert first["sampling"] == plain
     assert (first["dtype"], first["resolution"], first["seed"]) == ("float32", 64, 1000)
     assert first["packages"]["torch"]
+    assert first["machine"]["cores"] == os.cpu_count()
+    assert first["machine"]["platform"] == platform.machine()
 
 
 def test_resume_with_more_iterations(recipe_file: Path, run: Path, marble: Marble) -> None:

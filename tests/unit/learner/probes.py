@@ -22,6 +22,12 @@ class Seen:
     apart: list[RewardGradients] = field(default_factory=list)
 
 
+def kl_row(found: RewardGradients) -> Tensor:
+    """[P] the gradient of mean KL, no copy."""
+    assert len(found.rows_RP) == len(found.losses_K) + 1, "KL is off"
+    return found.rows_RP[-1]
+
+
 def gradient(learner: Learner) -> Tensor:
     """[P] what lies in `.grad`."""
     return torch.cat([p.grad.flatten() for p in learner._optimizer.parameters.values() if p.grad is not None])

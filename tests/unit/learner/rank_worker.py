@@ -18,7 +18,7 @@ from learner.learner import Learner
 from learner.ranks import Ranks
 from learner.types import TrainBatch
 from tests.unit.learner.batches import NUM_SAMPLES, harmonizer, make_batch, make_learner, randomize, scores
-from tests.unit.learner.probes import gradient, update_of, watched
+from tests.unit.learner.probes import gradient, kl_row, update_of, watched
 
 AMORTIZE = ("normalized", "paper")
 SCENARIOS = ("plain", "one-rank-only", "ranks-differ")
@@ -73,11 +73,10 @@ def measure(folder: Path, scenario: str, rank: int = 0, world_size: int = 1, **c
     with patch:
         report = learner.train(own_part(batch_of(scenario, learner), learner))
     (apart,) = seen.apart
-    assert apart.kl_P is not None
     solved, amortized = report.steps
     assert solved.solution is not None
     return {
-        "gradients": torch.cat([apart.gradients_KP, apart.kl_P[None], torch.stack(seen.gradients)]),
+        "gradients": torch.cat([apart.gradients_KP, kl_row(apart)[None], torch.stack(seen.gradients)]),
         "losses": [*apart.losses_K.tolist(), solved.loss, amortized.loss, solved.kl, amortized.kl],
         "alpha": solved.solution.alpha_K.tolist(),
         "coefficients": [solved.coefficients_K.tolist(), amortized.coefficients_K.tolist()],
@@ -105,11 +104,10 @@ def amortized(folder: Path, amortize: str, rank: int = 0, world_size: int = 1) -
     plan: Plan = learner.ranks.from_first(lambda: balance.plan(1, active_K))
     assert plan.weights is not None
     loss = learner._step._amortized(update, plan.weights).loss
-    assert found[0].kl_P is not None
     return {
         "solved": solved,
         "expected": combined(found[0].gradients_KP, plan.weights.coefficients_K)
-        + learner.config.kl_beta * found[0].kl_P,
+        + learner.config.kl_beta * kl_row(found[0]),
         "amortized": gradient(learner).clone(),
         "coefficients": (direction.coefficients_K.tolist(), plan.weights.coefficients_K.tolist()),
         "loss": (loss, float(found[0].losses_K.numpy() @ plan.weights.coefficients_K)),

@@ -121,7 +121,7 @@ def update_of(learner: Learner, batch: TrainBatch, index: int = 0, on_policy: bo
     learner._load_old(published)
     cells = learner._algorithm.cells(local, learner._schedule, index)
     num_cells = NUM_SAMPLES * learner.config.timesteps
-    update = Update(0, batch.iteration, cells, num_cells, learner._signal(found), on_policy)
+    update = Update(0, batch.iteration, cells, num_cells, learner._signals.trained(found, batch.iteration), on_policy)
     clipped = found.advantages_KN.clip(-learner.config.advantage.max, learner.config.advantage.max)
     return update, torch.from_numpy(np.where(found.signal_KN, clipped, 0.0)).float()
 
@@ -154,7 +154,7 @@ def apart(learner: Learner, update: Update) -> tuple[Tensor, Tensor]:
     found = reward_gradients(
         learner._step.forward.outcomes(update.batches, update.on_policy, update.num_cells),
         trained_layers(learner.policy),
-        learner._step._weights_KN(update.signal),
+        learner._step.weights(update.signal),
         True,
         update.num_cells,
         learner.ranks,
@@ -194,7 +194,7 @@ def test_every_rewards_gradient_is_the_papers(on_policy: bool, how: SamplingConf
     passes = k_pass_gradients(
         learner._step.forward.outcomes(update.batches, on_policy, update.num_cells),
         list(learner._optimizer.parameters.values()),
-        learner._step._weights_KN(update.signal),
+        learner._step.weights(update.signal),
         True,
         update.num_cells,
         learner.ranks,
@@ -287,7 +287,7 @@ def test_an_absurd_advantage_is_bounded(tiny_folder: Path) -> None:
     learner = make_learner(tiny_folder, REWARDS[:1], advantage={"max": 0.5})
     update, advantages_KN = update_of(learner, make_batch(learner, 0))
     assert float(advantages_KN.abs().max()) == 0.5
-    sums, differences = learner._step._weights_KN(update.signal)
+    sums, differences = learner._step.weights(update.signal)
     largest = 0.25 / (int(update.signal.counts_K[0]) * learner.config.timesteps)
     assert float(differences.abs().max()) == pytest.approx(largest)
     assert torch.equal(sums, differences.abs())

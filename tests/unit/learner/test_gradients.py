@@ -15,7 +15,7 @@ from learner.learner import Learner
 from learner.policy import TextEmbeddings
 from learner.train_step import Update
 from tests.unit.learner.batches import GROUP_SIZE, NUM_SAMPLES, REWARDS, make_batch, make_learner, randomize, scores
-from tests.unit.learner.probes import gradient, solved, update_of
+from tests.unit.learner.probes import gradient, kl_row, solved, update_of
 from tests.unit.learner.test_nft import written_out
 
 CLAMPING = {"advantage": {"max": 0.8}, "nft_beta": 0.3}
@@ -39,8 +39,7 @@ def apart(learner: Learner, update: Update) -> Tensor:
         update.num_cells,
         learner.ranks,
     )
-    assert found.kl_P is not None
-    return torch.cat([found.gradients_KP, found.kl_P[None]])
+    return torch.cat([found.gradients_KP, kl_row(found)[None]])
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

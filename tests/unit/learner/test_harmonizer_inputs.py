@@ -12,7 +12,7 @@ from harmonizer.config import HarmonizerConfig
 from harmonizer.harmonizer import Harmonizer, Plan, Signals, Solution
 from learner import checkpoint
 from tests.unit.learner.batches import REWARDS, make_batch, make_learner, randomize
-from tests.unit.learner.probes import watched
+from tests.unit.learner.probes import kl_row, watched
 
 
 class Recorder(Harmonizer):
@@ -65,12 +65,11 @@ def test_solve_gets_the_cosines_with_the_kl_gradient_and_keeps_its_bound(tiny_fo
     with patch:
         (step,) = learner.train(make_batch(learner, 0)).steps
     (apart,) = seen.apart
-    assert apart.kl_P is not None
-    np.testing.assert_allclose(balance.kl_cosines[0], cosines(apart.gradients_KP, apart.kl_P), rtol=1e-6)
+    np.testing.assert_allclose(balance.kl_cosines[0], cosines(apart.gradients_KP, kl_row(apart)), rtol=1e-6)
     assert step.solution is not None
     report = step.solution.report
-    rewards_P = seen.gradients[0] - learner.config.kl_beta * apart.kl_P
-    rise = -float(cosines(rewards_P[None], apart.kl_P)[0])
+    rewards_P = seen.gradients[0] - learner.config.kl_beta * kl_row(apart)
+    rise = -float(cosines(rewards_P[None], kl_row(apart))[0])
     assert report.kl_status in ("slack", "active", "infeasible")
     assert (rise <= 1e-5) == (report.kl_status != "infeasible")
 

@@ -18,7 +18,7 @@ from learner.gradients import RewardGradients, reward_gradients
 from learner.learner import Learner, rank_slice
 from learner.types import IterationReport, TrainBatch
 from tests.unit.learner.batches import NUM_SAMPLES, REWARDS, SEED, harmonizer, make_batch, make_learner, scores
-from tests.unit.learner.probes import gradient, watched
+from tests.unit.learner.probes import gradient, kl_row, watched
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def poisoned(*rows: int) -> Callable[..., RewardGradients]:
     def broken(*args: Any, **kwargs: Any) -> RewardGradients:
         found = reward_gradients(*args, **kwargs)
         for row in rows:
-            target = found.kl_P if row == len(REWARDS) else found.gradients_KP[row]
+            target = kl_row(found) if row == len(REWARDS) else found.gradients_KP[row]
             assert target is not None
             target[3] = float("nan")
         return found

@@ -108,7 +108,7 @@ def drop(group: str, tensors: dict[str, dict[str, torch.Tensor]]) -> None:
         (lambda t, s: s.update(old=[{"version": 0}]), "or broken: 'hash'"),
         (lambda t, s: s.update(old=3), "or broken: object of type 'int'"),
         (lambda t, s: s.pop("steps_done"), "or broken: 'steps_done'"),
-        (lambda t, s: s.update(running_sigma_K=[None]), "or broken: running_sigma_K has 1 entries for 3 rewards"),
+        (lambda t, s: s.update(running_sigma_K=[None]), "or broken: running_sigma_K has 1 entries, expected 3"),
         (lambda t, s: t["ema"].update({sorted(t["ema"])[0]: torch.zeros(7, 7)}), "or broken: The size of tensor"),
     ],
 )

@@ -18,7 +18,7 @@ from tinyworld import loop, pretrain, train_clip, train_detector, train_judges
 from tinyworld.aesthetics import HIGHEST, LOWEST, rating
 from tinyworld.judge_report import Pictures, bend, pictures, read_right, within_groups
 from tinyworld.judges import HEAD_FILE, HELDOUT, build_aesthetic_clip, build_heldout_clip
-from tinyworld.palette import SHAPES
+from tinyworld.palette import COLORS, SHAPES, tone
 from tinyworld.pipeline import build_clip
 from tinyworld.render import render
 from tinyworld.scene import Item, Scene, Style
@@ -176,6 +176,19 @@ def test_the_tone_with_most_votes_is_the_colour() -> None:
         right += sum(name == item.color for name, item in zip(names, scene.items, strict=True))
         total += len(names)
     assert right / total > 0.97
+
+
+@pytest.mark.parametrize("rgb", [(0, 255, 255), (255, 0, 255), (128, 128, 128), (255, 255, 255)])
+def test_what_has_no_tone_of_the_palette_is_of_none_of_its_colours(rgb: tuple[int, int, int]) -> None:
+    image = np.full((64, 64, 3), rgb, np.uint8)
+    assert NearestTone()(image, [Detection("circle", 1.0, (8.0, 8.0, 40.0, 40.0))]) == ["none"]
+    assert set(COLORS) < set(NearestTone().colors), "and none of the palette's names is lost"
+
+
+@pytest.mark.parametrize("box", [(63.9, 63.9, 64.0, 64.0), (64.0, 64.0, 64.0, 64.0), (0.0, 0.0, 0.0, 0.0)])
+def test_a_box_at_the_border_has_the_colour_that_is_there(box: tuple[float, float, float, float]) -> None:
+    image = np.full((64, 64, 3), tone("blue", 1.0), np.uint8)
+    assert NearestTone()(image, [Detection("circle", 1.0, box)]) == ["blue"]
 
 
 def _detected(item: Item) -> Detection:

@@ -21,6 +21,17 @@ def test_stages_follow_each_other() -> None:
     assert not stages.begins(staged(5), 5), "after the last stage there is none to begin"
 
 
+def test_what_has_been_trained_so_far() -> None:
+    config = LearnerConfig(
+        objective="weighted_sum",
+        stages=(StageConfig(rewards=("b", "c"), iterations=2), StageConfig(rewards=("a",), iterations=1)),
+        weights={"a": 1.0, "b": 0.5, "c": 0.0, "d": 1.0},
+    )
+    found = [stages.trained_until(config, ("a", "b", "c", "d"), done) for done in range(5)]
+    assert found == [(), ("b",), ("b",), ("a", "b"), ("a", "b")], "weight 0 trains nothing"
+    assert stages.trained_until(LearnerConfig(), ("a", "b"), 1) == ("a", "b")
+
+
 @pytest.mark.parametrize(
     ("every", "updates", "probed", "measuring"),
     [
