@@ -13,7 +13,9 @@ class Cell:
 
     text: str
     tone: str = ""
-    """`good` or `bad`, said by sign and by colour; `faint`; else empty."""
+    """`good` or `bad`, said by sign and by colour; `faint`; `trained`; else empty."""
+    error: str = ""
+    """Of the number; stands under it."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Table:
     caption: str = ""
     words: bool = False
     """Whether the cells are words, which stand at the left, and not numbers."""
+    folded: bool = False
+    """Whether only its caption is to be seen at first."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,13 @@ def row(*texts: str | Cell) -> tuple[Cell, ...]:
     return tuple(text if isinstance(text, Cell) else Cell(text) for text in texts)
 
 
-def table(columns: Sequence[str], rows: Sequence[tuple[Cell, ...]], caption: str = "", words: bool = False) -> Table:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[tuple[Cell, ...]],
+    caption: str = "",
+    *,
+    words: bool = False,
+    folded: bool = False,
+) -> Table:
     """A table."""
-    return Table(tuple(columns), tuple(rows), caption, words)
+    return Table(tuple(columns), tuple(rows), caption, words, folded)

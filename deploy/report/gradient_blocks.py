@@ -115,7 +115,7 @@ def _measured(names: Sequence[str], found: ConflictNumbers, prefix: str) -> Bloc
     known = [(name, series) for name, series in worst if len(series.step)]
     drawings = []
     if known:
-        title = "Worst cosine of the direction with any reward"
+        title = "Worst cosine with any reward"
         drawings.append(lines.together(title, known, f"{prefix}-opposed", unit="cosine", zero=True))
     if len(found.cosines_next.step):
         title = "Cosine with each reward on the next batch"

@@ -20,11 +20,13 @@ from deploy.summary import CLEAR_SE
 
 MAX_VALUE = 60
 """Characters of a recipe's value in the table of differences."""
+MAX_DIFFERENCES = 12
+"""Rows up to which that table is open at first."""
 
 
-def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> Block:
+def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups: Sequence[Replicates]) -> Block:
     """What the runs are, and what of each cannot be shown."""
-    columns = ("run", "state", "iterations", "time", "seed", "method", "training rewards")
+    columns: tuple[str, ...] = ("run", "state", "iterations", "time", "seed", "method", "training rewards")
     rows = [_about(record, one) for record, one in zip(records, numbers, strict=True)]
     missing = tuple(
         f"{record.label}: {line}." if len(records) > 1 else f"{line[0].upper()}{line[1:]}."
@@ -34,11 +36,14 @@ def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> Blo
     if len(rows) == 1:  # one under the other, as a phone is narrow
         columns, rows = ("", ""), [row(name, cell) for name, cell in zip(columns, rows[0], strict=True)]
     tables = [table(columns, rows, words=True)]
-    changed = differing([record.config for record in records if record.config])
+    known = [group for group in groups if records[group.indices[0]].config]
+    changed = differing([records[group.indices[0]].config for group in known])
     if changed:
-        heads = [record.label for record in records if record.config]
         lines_ = [row(key, *(_cut(value) for value in values)) for key, values in changed]
-        tables.append(table(("key", *heads), lines_, "Where the recipes differ", words=True))
+        many = len(lines_) > MAX_DIFFERENCES
+        caption = f"Where the recipes differ{f', {len(lines_)} keys' if many else ''}"
+        heads = ("key", *(group.label for group in known))
+        tables.append(table(heads, lines_, caption, words=True, folded=many))
     return Block("runs", "Runs", tables=tuple(tables), missing=missing)
 
 
@@ -71,14 +76,17 @@ def _cut(value: Any) -> str:
 
 def heldout(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups: Sequence[Replicates]) -> Block:
     """Before and after on the same prompts; several runs side by side in the paper's shape."""
-    shown = [(record, one.results) for record, one in zip(records, numbers, strict=True)]
-    missing = tuple(f"{record.label} has no two evaluations to compare." for record, results in shown if not results)
-    found = [(record, results) for record, results in shown if results]
+    missing = tuple(
+        f"{record.label} has no two evaluations to compare."
+        for record, one in zip(records, numbers, strict=True)
+        if not one.results
+    )
+    found = [one.results for one in numbers if one.results]
     text = (
         "Mean score on held-out prompts, none of which is trained on. The error is that of the paired difference per "
         f"prompt; a difference of {CLEAR_SE:g} standard errors or more is coloured."
     )
-    if any(not one.trained for _, results in found for one in results):
+    if any(not one.trained for results in found for one in results):
         text += " * Held-out reward: it only judges, and is never trained on."
     warnings = tuple(
         f"Reward hacking? {f'{record.label}: ' if len(records) > 1 else ''}{alarm}."
@@ -88,15 +96,19 @@ def heldout(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups:
     tables: list[Table] = []
     if len(records) > 1 and found:
         tables.append(_side_by_side([one.results for one in numbers], groups))
-    if len(found) == 1:
-        tables.append(_before_after(found[0][1], ""))
-    else:
-        tables += [_before_after(results, record.label) for record, results in found]
-    shown = text if found else ""
-    return Block("heldout", "Held-out results", shown, tables=tuple(tables), warnings=warnings, missing=missing)
+    elif found:
+        tables.append(before_after(found[0]))
+    text = text if found else ""
+    return Block("heldout", "Held-out results", text, tables=tuple(tables), warnings=warnings, missing=missing)
 
 
-def _before_after(results: Sequence[HeldoutResult], caption: str) -> Table:
+def own_heldout(numbers: RunNumbers, prefix: str) -> Block:
+    """One of several runs' results."""
+    return Block(f"{prefix}-heldout", "Held-out results", tables=(before_after(numbers.results),))
+
+
+def before_after(results: Sequence[HeldoutResult]) -> Table:
+    """One run's results, a row per reward."""
     rows = [
         row(
             result.name if result.trained else f"{result.name} *",
@@ -114,7 +126,7 @@ def _before_after(results: Sequence[HeldoutResult], caption: str) -> Table:
         *("reward", "before", f"after {results[0].done}", "difference", "s.e.", "diff. / s.e."),
         *("prompts", "failed"),
     )
-    return table(columns, rows, caption)
+    return table(columns, rows)
 
 
 def _side_by_side(results: Sequence[Sequence[HeldoutResult]], groups: Sequence[Replicates]) -> Table:
@@ -139,7 +151,7 @@ def _mean_cell(results: Sequence[HeldoutResult]) -> Cell:
     if len(results) == 1:
         error = spread = results[0].se
     ratio = difference / spread if spread > 0 else math.nan
-    return Cell(f"{number(mean, 4)} ± {number(error, 4)}", tone(ratio))
+    return Cell(number(mean, 4), tone(ratio), f"± {number(error, 4)}" if math.isfinite(error) else "")
 
 
 def tone(ratio: float) -> str:

@@ -16,6 +16,10 @@ from deploy.report.numbers.gradients import Series
 
 DOTS_UP_TO = 60
 """Points up to which each of them is marked."""
+DODGE = 0.015
+"""Share of the axis by which points of several runs stand apart."""
+ALPHA, SEVERAL_ALPHA = 0.18, 0.1
+"""Opacity of a band, alone and over others."""
 ITERATIONS, STEPS = "iterations done", "optimizer step"
 
 
@@ -36,7 +40,7 @@ def scores(title: str, lines: Sequence[Line], prefix: str) -> Drawing:
     with styled():
         figure, axes = panel([line.label for line in lines] if several else ["training", "held out"])
         for index, line in enumerate(lines):
-            _scores(axes, line, look(index), several)
+            _scores(axes, line, look(index), several, (index - (len(lines) - 1) / 2) * _dodge(lines))
         over(axes, ITERATIONS, "score")
         if len({line.changes for line in lines}) == 1:
             stage_changes(axes, lines[0].changes)
@@ -45,19 +49,26 @@ def scores(title: str, lines: Sequence[Line], prefix: str) -> Drawing:
         return Drawing(title, alt, to_svg(figure, prefix, alt))
 
 
-def _scores(axes: Axes, line: Line, style: Look, several: bool) -> None:
+def _dodge(lines: Sequence[Line]) -> float:
+    """By how many iterations points of two lines stand apart, so that their errors can be told apart."""
+    xs = [curve.x for line in lines for curve in (line.training, line.heldout) if curve is not None]
+    return DODGE * float(np.concatenate([*xs, [0]]).max())
+
+
+def _scores(axes: Axes, line: Line, style: Look, several: bool, aside: float) -> None:
     """Of several runs a line and its points are one entry of the legend; of one run they are two."""
     name = label(line.label)
     if line.training is not None:
-        _band(axes, line.training, style, name if several else "training")
+        _band(axes, line.training, style, name if several else "training", SEVERAL_ALPHA if several else ALPHA)
     if line.heldout is not None:
         named = name if line.training is None or not several else None
-        _points(axes, line.heldout, style if several else look(1), named if several else "held out", several)
+        points_style, said = (style, named) if several else (look(1), "held out")
+        _points(axes, line.heldout, points_style, said, several, aside)
 
 
-def _points(axes: Axes, curve: Curve, style: Look, name: str | None, several: bool) -> None:
+def _points(axes: Axes, curve: Curve, style: Look, name: str | None, several: bool, aside: float) -> None:
     axes.errorbar(
-        curve.x,
+        curve.x + aside,
         curve.mean,
         yerr=np.nan_to_num(curve.se),
         fmt="o" if several else "D",
@@ -70,11 +81,11 @@ def _points(axes: Axes, curve: Curve, style: Look, name: str | None, several: bo
     )
 
 
-def _band(axes: Axes, curve: Curve, style: Look, name: str) -> None:
+def _band(axes: Axes, curve: Curve, style: Look, name: str, alpha: float) -> None:
     """A stretch without a score is a gap, and a point between two gaps a dot."""
     (x, mean, se), alone = _with_gaps(curve)
     axes.plot(x, mean, color=style.colour, linestyle=style.stroke, label=name)
-    axes.fill_between(x, mean - se, mean + se, color=style.colour, alpha=0.18, linewidth=0)
+    axes.fill_between(x, mean - se, mean + se, color=style.colour, alpha=alpha, linewidth=0)
     axes.plot(curve.x[alone], curve.mean[alone], linestyle="none", marker="o", markersize=3.6, color=style.colour)
 
 

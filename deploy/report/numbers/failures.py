@@ -113,7 +113,7 @@ def _alarm(event: Mapping[str, Any]) -> str:
 def _change(event: Mapping[str, Any], name: str) -> str:
     """` by 0.12 (s.e. 0.03)`; empty where it is not known."""
     found = event.get(name)
-    numbers = [found.get("mean"), found.get("se")] if isinstance(found, Mapping) else []
+    numbers: list[Any] = [found.get("mean"), found.get("se")] if isinstance(found, Mapping) else []
     if len(numbers) < 2 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
         return ""
     return f" by {abs(numbers[0]):.3g} (s.e. {numbers[1]:.2g})"

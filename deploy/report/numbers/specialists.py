@@ -59,7 +59,7 @@ def source_maps(samples: Samples, iteration: int) -> tuple[SourceMap, ...]:
         known_K = np.isfinite(samples.advantages_KN[:, of_source_N]).any(axis=1)
         advantages_KN = samples.advantages_KN[known_K][:, in_iteration_N & of_source_N]
         if np.isfinite(advantages_KN).any():
-            names = tuple(name for name, known in zip(samples.names, known_K, strict=True) if known)
+            names = tuple(samples.names[i] for i in np.flatnonzero(known_K))
             maps.append(SourceMap(source, iteration, names, advantages_KN[:, best_first(advantages_KN)]))
     return tuple(maps)
 

@@ -86,6 +86,8 @@ def _changes(kind: Kind) -> dict[str, Any]:
         **({"learner.objective": "weighted_sum", "harmonizer.method": "weighted_gradients"} if kind.summed else {}),
         **({"learner.stages": stages} if stages else {}),
         **({"learner.algorithm": "flow_grpo"} if kind.flow_grpo else {}),
+        **({"learner.probe_every": 1} if kind.measured else {}),
+        **({"heldout_rewards.taste": {"scorer": "some.module:Scorer"}} if kind.alarmed else {}),
     }
 
 

@@ -4,10 +4,11 @@ import re
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from deploy.report.drawing import axes as axes_
-from deploy.report.drawing import lines, maps, times
+from deploy.report.drawing import lines, maps, style, times
 from deploy.report.numbers.curves import Curve
 from deploy.report.numbers.gradients import Series, Snapshot
 from deploy.report.numbers.specialists import SourceMap
@@ -41,6 +42,24 @@ def test_the_legend_of_one_run_names_what_is_there_and_that_of_several_each_run_
     assert [one for one in texts(watched) if one in ("training", "held out")] == ["held out"]
     several = [lines.Line("one", curve([1, 2]), curve([0, 2])), lines.Line("two", None, curve([0, 2]))]
     assert [one for one in texts(lines.scores("a", several, "p").svg) if one in ("one", "two")] == ["one", "two"]
+
+
+def test_points_of_several_runs_stand_beside_each_other_and_of_one_run_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Points and errors on one another cannot be told apart."""
+    drawn = []
+
+    def panel(names: list[str]) -> tuple[Figure, Axes]:
+        drawn.append(style.panel(names))
+        return drawn[-1]
+
+    monkeypatch.setattr(lines, "panel", panel)
+    runs = [lines.Line(name, None, curve([0, 100])) for name in ("one", "two")]
+    lines.scores("a", runs, "p")
+    lines.scores("a", runs[:1], "p")
+    xs = [[container[0].get_xdata().tolist() for container in axes.containers] for _, axes in drawn]
+    assert xs == [[[-0.75, 99.25], [0.75, 100.75]], [[0, 100]]]
 
 
 def test_iterations_without_a_score_are_a_gap_and_a_point_between_gaps_a_dot() -> None:

@@ -316,4 +316,13 @@ def test_runs_that_differ_in_name_and_seed_only_are_one_recipe() -> None:
 def test_keys_that_differ_are_told_with_every_runs_value() -> None:
     first = {"run": {"name": "x", "seed": 1}, "learner": {"lr": 1e-3, "betas": [0.9, 0.99]}}
     second = {"run": {"name": "y", "seed": 2}, "learner": {"lr": 1e-3, "betas": [0.9, 0.99]}, "extra": {}}
-    assert replicates.differing([first, second]) == (("run.seed", (1, 2)), ("extra", (None, {})))
+    assert replicates.differing([first, second]) == (("extra", (None, "")),)
+    second["learner"]["lr"] = 1e-4
+    second["pools"] = {"a": {"size": 1}, "b": {"size": 2}}
+    rows = replicates.differing([first, second, {**first, "pools": {}}])
+    # A part that others lack is one row, not one for each of its keys.
+    assert rows == (
+        ("learner.lr", (1e-3, 1e-4, 1e-3)),
+        ("extra", (None, "", None)),
+        ("pools", (None, "a, b", "")),
+    )
