@@ -99,7 +99,7 @@ def test_several_runs_stand_side_by_side_with_seeds_of_a_recipe_as_one_line(run:
     assert 'scope="row">harmonizer.method</th><td>min_norm</td><td>fixed</td>' in text
     assert 'scope="row">run.seed' not in text
     # Over seeds, (0.8 + 1.0) / 2; of one run, 0.6 + 2 · 0.3 and the error of the differences 0.3, 0.6 and 0.9.
-    assert '>0.9000<small>± 0.1000</small></td>' in text
+    assert ">0.9000<small>± 0.1000</small></td>" in text
     assert '<td class="good">1.2000<small>± 0.1732</small></td>' in text
     assert text.count(">Held-out results</h3>") == 3
     # One base for all, as its pictures are the same, and one column for each recipe; three prompts.
