@@ -28,6 +28,8 @@ from deploy.rundir import require_writable
 from learner.errors import UserError
 
 ASKED, BUDGET, TABLES = "compare.json", "budget.json", "tables.md"
+RUNS = "runs"
+"""Folder of the runs compared, without those that tuned."""
 
 
 class Budget(BaseModel):
@@ -184,7 +186,7 @@ class Session:
 
     def _spec(self, row: Row, seed: int, budget: Budget) -> RunSpec:
         data = order.main_data(row, self.asked, seed, budget.iterations, budget.lr)
-        return make_spec(self.folder / "runs", f"{row.slug}-seed{seed}", data)
+        return make_spec(self.folder / RUNS, f"{row.slug}-seed{seed}", data)
 
     def write_tables(self, rows: Sequence[Row], budgets: Mapping[str, Budget]) -> list[tables.Table]:
         """From the files of the runs that are over."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from deploy.progress.view import number
 from deploy.report.blocks import Table, row, table
+from deploy.report.numbers.replicates import Replicates
 from deploy.report.numbers.specialists import sources_in_order
 from deploy.report.pictures import Picture, PictureSet, data_uri, side_of
 from deploy.report.reading import RunRecord
@@ -46,6 +47,8 @@ class Galleries:
     """All pictures of the page."""
 
     sources: tuple[Gallery, ...]
+    note: str
+    """What is left out on purpose."""
     missing: tuple[str, ...]
 
 
@@ -57,8 +60,15 @@ class _Column:
     pictures: dict[str, Picture]
 
 
-def galleries(records: Sequence[RunRecord]) -> Galleries:
-    """Base and newest pictures of every run. Runs whose base pictures are the same share one column of them."""
+def galleries(records: Sequence[RunRecord], groups: Sequence[Replicates]) -> Galleries:
+    """Base and newest pictures of every run. Runs whose base pictures are the same share one column of them.
+
+    Beside other recipes, a recipe under several seeds has one column, of the first: methods are what is compared.
+    """
+    note = ""
+    if len(groups) > 1 and any(len(group.indices) > 1 for group in groups):
+        records = [records[group.indices[0]] for group in groups]
+        note = "Of several seeds of a recipe, the first is shown."
     missing: list[str] = []
     columns: list[_Column] = []
     for record in records:
@@ -75,7 +85,7 @@ def galleries(records: Sequence[RunRecord]) -> Galleries:
             columns.append(_Column("base" if not columns else f"{who}base", _by_id(base)))
         if last is not None:
             columns.append(_Column(f"{who}after {last.done}", _by_id(last)))
-    return Galleries(tuple(_gallery(source, columns) for source in _sources(columns)), tuple(missing))
+    return Galleries(tuple(_gallery(source, columns) for source in _sources(columns)), note, tuple(missing))
 
 
 def _by_id(one: PictureSet) -> dict[str, Picture]:

@@ -33,14 +33,16 @@ class RunPart:
 def html(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> str:
     """The whole page."""
     groups = group([record.label for record in records], [record.config for record in records])
+    conflicts = shared_blocks.conflicts(numbers, groups)
     shared = (
-        shared_blocks.overview(records, numbers),
+        shared_blocks.overview(records, numbers, groups),
         shared_blocks.heldout(records, numbers, groups),
         shared_blocks.training(records, numbers, groups),
+        *([conflicts] if conflicts is not None else []),
     )
-    pictures: Galleries = galleries(records)
+    pictures: Galleries = galleries(records, groups)
     runs = [
-        RunPart(f"run{i}", r.label, r.state.path, tiles(n, CLEAR_SE), run_blocks(r, n, f"run{i}"))
+        RunPart(f"run{i}", r.label, r.state.path, tiles(n, CLEAR_SE), _own(r, n, f"run{i}", alone=len(records) == 1))
         for i, (r, n) in enumerate(zip(records, numbers, strict=True))
     ]
     return (
@@ -55,6 +57,12 @@ def html(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> str:
             runs=runs,
         )
     )
+
+
+def _own(record: RunRecord, numbers: RunNumbers, prefix: str, *, alone: bool) -> tuple[Block, ...]:
+    """A run's blocks. Alone on the page, its results stand above them."""
+    blocks = run_blocks(record, numbers, prefix)
+    return blocks if alone or not numbers.results else (shared_blocks.own_heldout(numbers, prefix), *blocks)
 
 
 def is_ours(path: Path) -> bool:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from actors.ledger_parts import SAMPLES, STEPS, parts
+from actors.ledger_parts import CONFLICTS, SAMPLES, STEPS, parts
 from deploy import strict_yaml
 from deploy.errors import one_line
 from deploy.overview import RunState, read_run
 from deploy.report.numbers import arrays
-from deploy.report.numbers.arrays import Samples, Steps
+from deploy.report.numbers.arrays import Measured, Samples, Steps
 from deploy.report.numbers.heldout import Evaluation
 from deploy.report.pictures import PictureSet, read_pictures
 from deploy.rundir import RunDir
@@ -45,11 +45,15 @@ class RunRecord:
     """[K] training rewards."""
     samples: Samples | None
     steps: Steps | None
+    measured: Measured | None
+    """Steps held against every reward's gradient, where the recipe asked for it."""
     evaluations: tuple[Evaluation, ...]
     """In order; the base's is of 0 iterations."""
     events: tuple[Event, ...]
     launches: tuple[Event, ...]
     pictures: tuple[PictureSet, ...]
+    stopped_early: str
+    """Why the run ended before its last iteration; empty where it did not."""
     missing: tuple[str, ...]
     """What is damaged or absent, a line each."""
 
@@ -62,7 +66,11 @@ def read_record(run_dir: RunDir, label: str) -> RunRecord:
     if not names:
         missing.append("no rewards are known: neither config.yaml nor the ledger names any")
     samples = _ledger(run_dir, SAMPLES, names, arrays.samples_of, missing)
-    steps = _ledger(run_dir, STEPS, names, arrays.steps_of, missing)
+    steps = _ledger(run_dir, STEPS, _gradient_names(run_dir) or names, arrays.steps_of, missing)
+    measured = _ledger(run_dir, CONFLICTS, names, arrays.measured_of, missing)
+    for table, found in ((SAMPLES, samples), (STEPS, steps)):
+        if names and not found and not parts(run_dir.path, table):
+            missing.append(f"the ledger has no {table} yet")
     pictures, problems = read_pictures(run_dir.samples)
     return RunRecord(
         label=label,
@@ -72,10 +80,12 @@ def read_record(run_dir: RunDir, label: str) -> RunRecord:
         names=names,
         samples=arrays.join_samples(samples) if samples else None,
         steps=arrays.join_steps(steps) if steps else None,
+        measured=arrays.join_measured(measured) if measured else None,
         evaluations=read_evaluations(run_dir, missing),
         events=_lines(run_dir.metrics, missing),
         launches=_lines(run_dir.launches, missing),
         pictures=pictures,
+        stopped_early=_stopped_early(run_dir),
         missing=(*missing, *_cut(problems, "pictures")),
     )
 
@@ -88,6 +98,15 @@ def _config(run_dir: RunDir, missing: list[str]) -> tuple[Mapping[str, Any], str
     except (UserError, OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         missing.append(f"config.yaml cannot be read ({one_line(str(error))[:200]})")
         return {}, ""
+
+
+def _stopped_early(run_dir: RunDir) -> str:
+    """As summary.json says, which only finished runs have; what is wrong with it is the run state's to tell."""
+    try:
+        found = json_text.parse(run_dir.summary.read_bytes())
+    except (OSError, ValueError):
+        return ""
+    return one_line(str(found.get("stopped_early") or ""))[:200] if isinstance(found, dict) else ""
 
 
 def _reward_names(run_dir: RunDir, config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -105,6 +124,18 @@ def _reward_names(run_dir: RunDir, config: Mapping[str, Any]) -> tuple[str, ...]
     return ()
 
 
+def _gradient_names(run_dir: RunDir) -> tuple[str, ...]:
+    """What the run's steps weigh: its rewards, or their sum alone; from the newest part that says so."""
+    for _, path in reversed(parts(run_dir.path, STEPS)):
+        try:
+            found = arrays.gradient_names(pq.read_schema(path).names)
+        except (pa.ArrowException, OSError):
+            continue
+        if found:
+            return found
+    return ()
+
+
 def _ledger(
     run_dir: RunDir,
     table: str,
@@ -115,16 +146,13 @@ def _ledger(
     """The readable parts of one table."""
     found: list[Part] = []
     broken: list[str] = []
-    paths = parts(run_dir.path, table) if names else []
-    for _, path in paths:
+    for _, path in parts(run_dir.path, table) if names else []:
         try:
             part = pq.read_table(path)
             if part.num_rows:
                 found.append(convert(part, names))
         except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
             broken.append(f"ledger/{path.name} cannot be read ({one_line(str(error))[:160]})")
-    if names and not paths:
-        missing.append(f"the ledger has no {table} yet")
     missing += _cut(broken, f"parts of ledger/{table}")
     return found
 

@@ -1,34 +1,30 @@
-"""The blocks of one run: weights, cosines, norms, KL, specialists, times, failures, recipe and versions."""
+"""The blocks of one run: gradients, stages, specialists, times, failures, recipe and versions."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from deploy.progress.view import duration
-from deploy.report.blocks import Block, Cell, Table, row, table
-from deploy.report.drawing import lines, maps, stages
-from deploy.report.drawing.svg import Drawing
+from deploy.progress.view import duration, number
+from deploy.report.blocks import Block, Cell, Table, percent, row, table
+from deploy.report.drawing import maps, times
+from deploy.report.gradient_blocks import NO_STEPS, gradient_blocks
 from deploy.report.numbers.failures import Counts
-from deploy.report.numbers.gradients import Conflict, mean_of
-from deploy.report.numbers.run import GradientNumbers, RunNumbers, SampleNumbers
+from deploy.report.numbers.run import RunNumbers, SampleNumbers
 from deploy.report.numbers.specialists import HIGH
+from deploy.report.numbers.stages import Stage, at
 from deploy.report.numbers.times import Part
 from deploy.report.reading import RunRecord
 
-POSITIONS = {1: ("Only solve",), 2: ("First solve", "Last solve"), 3: ("First solve", "Middle solve", "Last solve")}
-NO_STEPS = "The ledger holds no optimizer step of this run."
 NO_SAMPLES = "The ledger holds no sample of this run."
 
 
 def run_blocks(record: RunRecord, numbers: RunNumbers, prefix: str) -> tuple[Block, ...]:
     """Every block of a run; ids begin with `prefix`."""
     return (
-        _weights(record.names, numbers.gradients, prefix),
-        _conflict(record.names, numbers.gradients, prefix),
-        _specialists(record.names, numbers.samples, prefix),
-        _norms(record.names, numbers.gradients, prefix),
-        _kl(numbers.gradients, prefix),
+        *([_stages(numbers, prefix)] if len(numbers.stages) > 1 else []),
+        *gradient_blocks(record, numbers.gradients, numbers.conflicts, prefix),
+        _specialists(numbers.samples, prefix),
         _times(numbers, prefix),
         _failures(numbers, prefix),
         _recipe(record, prefix),
@@ -36,104 +32,31 @@ def run_blocks(record: RunRecord, numbers: RunNumbers, prefix: str) -> tuple[Blo
     )
 
 
-# -- gradients --------------------------------------------------------------------------------------------------------
-
-
-def _weights(names: Sequence[str], found: GradientNumbers | None, prefix: str) -> Block:
-    title = "Weights"
-    text = (
-        "The share of each reward's unit gradient in the step. ᾱ is the moving average that steps between solves use; "
-        "a hard reward gets much, one that the others serve anyway gets little."
-    )
-    if found is None:
-        return Block(f"{prefix}-weights", title, missing=(NO_STEPS,))
-    drawings = []
-    if found.weights.values.size:
-        which = "Smoothed weights ᾱ" if found.alpha_star.values.size else "Applied weights"
-        drawings.append(lines.by_reward(which, names, found.weights, f"{prefix}-ema"))
-    if found.alpha_star.values.size:
-        drawings.append(lines.by_reward("Weights α* of single solves", names, found.alpha_star, f"{prefix}-star"))
-    missing = () if drawings else ("No step of this run has weights.",)
-    return Block(f"{prefix}-weights", title, text, tuple(drawings), missing=missing)
-
-
-def _conflict(names: Sequence[str], found: GradientNumbers | None, prefix: str) -> Block:
-    title = "Gradient cosines"
-    if found is None:
-        return Block(f"{prefix}-cosines", title, missing=(NO_STEPS,))
-    drawings: list[Drawing] = []
-    for position, one in zip(POSITIONS.get(len(found.snapshots), ()), found.snapshots, strict=True):
-        name = f"{position}, step {one.step}"
-        drawings.append(maps.cosines(name, names, one, f"{prefix}-cos{one.step}"))
-    missing = [] if drawings else ["No step of this run solved, so no cosines between gradients are known."]
-    worst = [("applied direction", found.worst_cosine), ("plain sum of gradients", found.sum_worst_cosine)]
-    known = [(name, series) for name, series in worst if len(series.step)]
-    if known:
-        note = "Below 0, the step goes against some reward."
-        drawings.append(lines.together("Worst cosine of any reward", known, f"{prefix}-worst", note=note, zero=True))
-    if known and len(known) == 1:
-        missing.append("The ledger holds no cosines of the plain sum of gradients.")
-    text = (
-        "Cosines between the rewards' gradients over the same batch: blue pairs pull together, red ones apart. The "
-        "worst cosine is that of the reward which a step served least."
-    )
-    return Block(f"{prefix}-cosines", title, text, tuple(drawings), _conflict_table(found), tuple(missing))
-
-
-def _conflict_table(found: GradientNumbers) -> tuple[Table, ...]:
-    rows = [
-        row(name, str(c.known), _percent(c.share), _number(c.mean), _number(c.worst))
-        for name, c in (("applied direction", found.conflict), ("plain sum of gradients", found.sum_conflict))
-        if c.known
-    ]
-    columns = ("direction", "solves", "against some reward", "mean worst cosine", "lowest")
-    return (table(columns, rows),) if rows else ()
-
-
-def _norms(names: Sequence[str], found: GradientNumbers | None, prefix: str) -> Block:
-    title = "Gradient norms"
-    if found is None:
-        return Block(f"{prefix}-norms", title, missing=(NO_STEPS,))
-    drawings = []
-    if found.norms.values.size:
-        drawings.append(
-            lines.by_reward("Norm of each reward's gradient", names, found.norms, f"{prefix}-norm", log=True)
-        )
-    if len(found.grad_norm.step):
-        whole = [("whole step", found.grad_norm)]
-        drawings.append(lines.together("Norm of the whole step, before clipping", whole, f"{prefix}-gradnorm"))
-    missing = () if drawings else ("No norm is known.",)
-    text = "Adding gradients up lets the longest one win; MARBLE solves on unit gradients."
-    return Block(f"{prefix}-norms", title, text, tuple(drawings), missing=missing)
-
-
-def _kl(found: GradientNumbers | None, prefix: str) -> Block:
-    title = "KL to the base"
-    if found is None:
-        return Block(f"{prefix}-kl", title, missing=(NO_STEPS,))
-    drawings, missing = [], []
-    shown = (
-        ("Cosine of KL's gradient with the rewards' direction", "kl_cosine", found.kl_cosine),
-        ("Share of KL in the step's norm", "kl_share", found.kl_share),
-        ("Mean squared velocity difference", "kl", found.kl),
-    )
-    for name, key, series in shown:
-        if len(series.step):
-            plot = lines.together(name, [(name, series)], f"{prefix}-{key}", zero=key == "kl_cosine")
-            drawings.append(plot)
-        else:
-            missing.append(f"{name}: not in the ledger.")
-    means = [f"mean cosine {_number(mean_of(found.kl_cosine))}", f"mean share {_percent(mean_of(found.kl_share))}"]
-    text = "KL stands outside the balance; a negative cosine means that it pulls against the rewards: " + ", ".join(
-        means
-    )
-    return Block(f"{prefix}-kl", title, f"{text}.", tuple(drawings), missing=tuple(missing))
-
-
 # -- samples ----------------------------------------------------------------------------------------------------------
 
 
-def _specialists(names: Sequence[str], found: SampleNumbers | None, prefix: str) -> Block:
+def _stages(numbers: RunNumbers, prefix: str) -> Block:
+    """What each stage left of every reward on the held-out prompts: what it trained in bold, so what is forgotten."""
+    names = list(numbers.heldout)
+    rows = [row("base", "", *(number(at(numbers.heldout[name], 0), 4) for name in names))]
+    for index, stage in enumerate(numbers.stages, start=1):
+        cells = [
+            Cell(number(at(numbers.heldout[name], stage.end), 4), "trained" if name in stage.rewards else "")
+            for name in names
+        ]
+        rows.append(row(f"{index}. {' + '.join(stage.rewards)}", _span(stage), *cells))
+    text = "Means on the held-out prompts after each stage; what the stage trained is bold."
+    tables = (table(("stage", "iterations", *names), rows),) if names else ()
+    missing = () if names else ("No evaluation at the end of a stage can be read.",)
+    return Block(f"{prefix}-stages", "Stages", text if names else "", tables=tables, missing=missing)
+
+
+def _span(stage: Stage) -> str:
+    first = stage.begin + 1
+    return str(first) if first == stage.end else f"{first} to {stage.end}"
+
+
+def _specialists(found: SampleNumbers | None, prefix: str) -> Block:
     title = "Specialist samples"
     if found is None:
         return Block(f"{prefix}-specialists", title, missing=(NO_SAMPLES,))
@@ -141,40 +64,43 @@ def _specialists(names: Sequence[str], found: SampleNumbers | None, prefix: str)
     for when, group in (("first", found.first_maps), ("last", found.last_maps)):
         for index, one in enumerate(group):
             name = f"{one.source}, iteration {one.iteration + 1}"
-            drawings.append(maps.advantages(name, names, one, f"{prefix}-map-{when}{index}"))
-    rows = [row(s.source, str(s.samples), _percent(s.specialists), _percent(s.all_positive)) for s in found.shares]
+            drawings.append(maps.advantages(name, one, f"{prefix}-{when}{index}"))
+    rows = [row(s.source, str(s.samples), percent(s.specialists), percent(s.all_positive)) for s in found.shares]
     columns = ("source", "samples", "specialists", "above average for every reward")
     text = (
         "Each column is one image, each row a reward: its score against the other images of its prompt, in standard "
         "deviations (blue better, red worse, grey no signal). Images stand with the reward they are best at. Few are "
-        "good at everything, which is what a weighted sum averages away."
+        "good at everything, which is what a weighted sum averages away. Shown are the first and the last iteration "
+        "with a signal from the most rewards."
     )
     caption = (
         f"Over the whole run, images with a signal from at least two rewards. A specialist is {HIGH:g} σ or more above "
         "its group for one reward and below average for another."
     )
-    return Block(f"{prefix}-specialists", title, text, tuple(drawings), (table(columns, rows, caption),))
+    missing = () if drawings else ("No sample carries a signal.",)
+    shown = (table(columns, rows, caption),) if any(one.samples for one in found.shares) else ()
+    return Block(f"{prefix}-specialists", title, text if drawings else "", tuple(drawings), shown, missing=missing)
 
 
 # -- times and failures -----------------------------------------------------------------------------------------------
 
 
 def _times(numbers: RunNumbers, prefix: str) -> Block:
-    times = numbers.times
-    drawings = (stages.seconds(times, f"{prefix}-stages"),) if times.stages else ()
+    found = numbers.times
+    drawings = (times.seconds(found, f"{prefix}-stages"),) if found.stages else ()
     tables = (
-        _parts_table("Where the time went", times.went),
-        _parts_table("Where time was lost", times.lost),
+        _parts_table("Where the time went", found.went),
+        _parts_table("Where time was lost", found.lost),
     )
-    missing = () if times.stages else ("The ledger holds no stage times.",)
-    text = f"Wall time {duration(times.wall_s)}." if math.isfinite(times.wall_s) else ""
+    missing = () if found.stages else ("The ledger holds no stage times.",)
+    text = f"Wall time {duration(found.wall_s)}." if math.isfinite(found.wall_s) else ""
     shown = tuple(one for one in tables if one.rows)
-    return Block(f"{prefix}-times", "Time", text, drawings, shown, missing)
+    return Block(f"{prefix}-times", "Time", text, drawings, shown, missing=missing)
 
 
 def _parts_table(title: str, parts: Sequence[Part]) -> Table:
-    rows = [row(part.what, duration(part.seconds), _percent(part.share), Cell(part.note, "faint")) for part in parts]
-    return table((title, "time", "share", ""), rows)
+    rows = [row(part.what, duration(part.seconds), percent(part.share), Cell(part.note, "faint")) for part in parts]
+    return table(("", "time", "share", ""), rows, title)
 
 
 def _failures(numbers: RunNumbers, prefix: str) -> Block:
@@ -183,24 +109,35 @@ def _failures(numbers: RunNumbers, prefix: str) -> Block:
     tables, drawings = [], []
     if samples is not None:
         rows = [
-            row(f.name, f"{f.failed} of {f.applicable}", _percent(f.share), Cell(_counts(f.reasons), "faint"))
+            row(f.name, f"{f.failed} of {f.applicable}", percent(f.share), Cell(_counts(f.reasons), "faint"))
             for f in samples.failures
         ]
-        tables.append(table(("reward", "failed cells", "share", "commonest reasons"), rows))
         broken = [one for one in samples.failures if one.failed]
-        drawings += [stages.failed(broken, f"{prefix}-failed")] if broken else []
+        columns = ("reward", "failed cells", "share", *(["commonest reasons"] if broken else []))
+        tables.append(table(columns, [cells[: len(columns)] for cells in rows]))
+        drawings += [times.failed(broken, f"{prefix}-failed")] if broken else []
     if gradients is not None:
-        steps = gradients.failures
-        skipped, odd = sum(n for _, n in steps.skipped), sum(n for _, n in steps.statuses)
-        rows = [
-            row("steps not applied", f"{skipped} of {steps.steps}", Cell(_counts(steps.skipped), "faint")),
-            row("solves not optimal", f"{odd} of {steps.solves}", Cell(_counts(steps.statuses), "faint")),
-            row("rewards left out of a solve", str(sum(n for _, n in steps.left)), Cell(_counts(steps.left), "faint")),
-            row("restarts", str(numbers.restarts), ""),
-            row("alarms of reward hacking", str(len(numbers.alarms)), Cell("; ".join(numbers.alarms), "faint")),
-        ]
-        tables.append(table(("steps", "number", "why"), rows))
-    return Block(f"{prefix}-failures", "Failures", "", tuple(drawings), tuple(tables), tuple(missing))
+        tables.append(_steps_table(numbers))
+    return Block(f"{prefix}-failures", "Failures", "", tuple(drawings), tuple(tables), missing=tuple(missing))
+
+
+def _steps_table(numbers: RunNumbers) -> Table:
+    if numbers.gradients is None:
+        return table((), ())
+    steps = numbers.gradients.failures
+    skipped, odd = sum(n for _, n in steps.skipped), sum(n for _, n in steps.statuses)
+    found = [
+        ("steps not applied", f"{skipped} of {steps.steps}", _counts(steps.skipped)),
+        ("solves not optimal", f"{odd} of {steps.solves}", _counts(steps.statuses)),
+        ("rewards left out of a solve", str(sum(n for _, n in steps.left)), _counts(steps.left)),
+        ("restarts", str(numbers.restarts), ""),
+        ("alarms of reward hacking", str(len(numbers.alarms)), "; ".join(numbers.alarms)),
+    ]
+    if steps.unbounded:
+        found.append(("bounds on KL that could not be kept", f"{steps.unbounded} of {steps.solves}", ""))
+    rows = [row(what, count, Cell(why, "faint")) for what, count, why in found]
+    columns = ("steps", "number", *(["why"] if any(why for _, _, why in found) else []))
+    return table(columns, [cells[: len(columns)] for cells in rows])
 
 
 def _counts(counts: Counts) -> str:
@@ -227,15 +164,7 @@ def _versions(record: RunRecord, prefix: str) -> Block:
     return Block(f"{prefix}-versions", "Versions", tables=(table(("package", *heads), rows),))
 
 
-# -- numbers as text --------------------------------------------------------------------------------------------------
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if math.isfinite(share) else "-"
-
-
-def _number(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "-"
+# -- what one wants to know first -------------------------------------------------------------------------------------
 
 
 def tiles(numbers: RunNumbers, clear_se: float) -> tuple[tuple[str, str], ...]:
@@ -245,9 +174,9 @@ def tiles(numbers: RunNumbers, clear_se: float) -> tuple[tuple[str, str], ...]:
     if trained:
         up = sum(result.ratio >= clear_se for result in trained)
         found.append((f"{up} of {len(trained)}", f"training rewards up by {clear_se:g} s.e. or more"))
-    if numbers.gradients is not None and numbers.gradients.conflict.known:
-        conflict: Conflict = numbers.gradients.conflict
-        found.append((_percent(conflict.share), f"of {conflict.known} solved steps went against some reward"))
+    if numbers.alarms:
+        found.append((str(len(numbers.alarms)), "alarms of reward hacking"))
+    found += _conflict_tiles(numbers)
     if numbers.samples is not None:
         failed = sum(one.failed for one in numbers.samples.failures)
         cells = sum(one.applicable for one in numbers.samples.failures)
@@ -258,3 +187,15 @@ def tiles(numbers: RunNumbers, clear_se: float) -> tuple[tuple[str, str], ...]:
     if len(numbers.times.iterations) and totals > 0:
         found.append((f"{totals / len(numbers.times.iterations):.1f} s", "per iteration"))
     return tuple(found)
+
+
+def _conflict_tiles(numbers: RunNumbers) -> list[tuple[str, str]]:
+    """Of measured steps where there are any, else of the solves, which know their own batch only."""
+    if numbers.conflicts is not None and numbers.conflicts.rows:
+        one = numbers.conflicts.rows[0]
+        what = f"of {one.same.windows} measured steps opposed some reward, on the same and on the next batch"
+        return [(f"{percent(one.same.opposing)}, {percent(one.next.opposing)}", what)]
+    if numbers.gradients is not None and numbers.gradients.conflict.known and len(numbers.gradients.names) > 1:
+        conflict = numbers.gradients.conflict
+        return [(percent(conflict.share), f"of {conflict.known} solved steps went against some reward")]
+    return []

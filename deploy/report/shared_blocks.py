@@ -1,4 +1,4 @@
-"""The blocks that all runs share: what they are, held-out results, training scores."""
+"""The blocks that all runs share: what they are, held-out results, training scores, conflicts side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,34 +7,43 @@ from typing import Any
 import numpy as np
 
 from deploy.progress.view import duration, number
-from deploy.report.blocks import Block, Cell, Table, row, table
+from deploy.report.blocks import Block, Cell, Table, percent, row, signed, table
 from deploy.report.drawing import lines
+from deploy.report.method import method
 from deploy.report.numbers.curves import Curve, across_runs, mean_and_error
 from deploy.report.numbers.heldout import HeldoutResult
 from deploy.report.numbers.replicates import Replicates, differing, flat
 from deploy.report.numbers.run import RunNumbers
+from deploy.report.numbers.stages import changes
 from deploy.report.reading import RunRecord
 from deploy.summary import CLEAR_SE
 
 MAX_VALUE = 60
 """Characters of a recipe's value in the table of differences."""
+MAX_DIFFERENCES = 12
+"""Rows up to which that table is open at first."""
 
 
-def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers]) -> Block:
+def overview(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups: Sequence[Replicates]) -> Block:
     """What the runs are, and what of each cannot be shown."""
-    columns = ("run", "state", "iterations", "time", "seed", "harmonizer", "training rewards")
+    columns: tuple[str, ...] = ("run", "state", "iterations", "time", "seed", "method", "training rewards")
     rows = [_about(record, one) for record, one in zip(records, numbers, strict=True)]
     missing = tuple(
         f"{record.label}: {line}." if len(records) > 1 else f"{line[0].upper()}{line[1:]}."
         for record in records
         for line in record.missing
     )
+    if len(rows) == 1:  # one under the other, as a phone is narrow
+        columns, rows = ("", ""), [row(name, cell) for name, cell in zip(columns, rows[0], strict=True)]
     tables = [table(columns, rows, words=True)]
-    changed = differing([record.config for record in records if record.config])
+    known = [group for group in groups if records[group.indices[0]].config]
+    changed = differing([records[group.indices[0]].config for group in known])
     if changed:
-        heads = [record.label for record in records if record.config]
         lines_ = [row(key, *(_cut(value) for value in values)) for key, values in changed]
-        tables.append(table(("key", *heads), lines_, "Where the recipes differ", words=True))
+        many = len(lines_) > MAX_DIFFERENCES
+        caption = f"Where the recipes differ{f', {len(lines_)} keys' if many else ''}"
+        heads = ("key", *(group.label for group in known))
+        tables.append(table(heads, lines_, caption, words=True, folded=many))
     return Block("runs", "Runs", tables=tuple(tables), missing=missing)
 
 
@@ -43,13 +52,18 @@ def _about(record: RunRecord, numbers: RunNumbers) -> tuple[Cell, ...]:
     done = f"{state.done} of {state.iterations}" if state.iterations else "-"
     return row(
         record.label,
-        Cell(state.state, "bad" if state.state == "unreadable" else ""),
+        Cell(_state(record), "bad" if state.state == "unreadable" else ""),
         done,
         duration(numbers.times.wall_s),
         _cut(config.get("run.seed")),
-        _cut(config.get("harmonizer.method")),
+        method(record.config) or "-",
         ", ".join(record.names) or "-",
     )
+
+
+def _state(record: RunRecord) -> str:
+    """With why it ended before its last iteration, if it did."""
+    return record.state.state + (f": {record.stopped_early}" if record.stopped_early else "")
 
 
 def _cut(value: Any) -> str:
@@ -62,61 +76,71 @@ def _cut(value: Any) -> str:
 
 def heldout(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups: Sequence[Replicates]) -> Block:
     """Before and after on the same prompts; several runs side by side in the paper's shape."""
-    shown = [(record, one.results) for record, one in zip(records, numbers, strict=True)]
-    missing = tuple(f"{record.label} has no two evaluations to compare." for record, results in shown if not results)
-    found = [(record, results) for record, results in shown if results]
+    missing = tuple(
+        f"{record.label} has no two evaluations to compare."
+        for record, one in zip(records, numbers, strict=True)
+        if not one.results
+    )
+    found = [one.results for one in numbers if one.results]
     text = (
         "Mean score on held-out prompts, none of which is trained on. The error is that of the paired difference per "
         f"prompt; a difference of {CLEAR_SE:g} standard errors or more is coloured."
     )
+    if any(not one.trained for results in found for one in results):
+        text += " * Held-out reward: it only judges, and is never trained on."
+    warnings = tuple(
+        f"Reward hacking? {f'{record.label}: ' if len(records) > 1 else ''}{alarm}."
+        for record, one in zip(records, numbers, strict=True)
+        for alarm in one.alarms
+    )
     tables: list[Table] = []
     if len(records) > 1 and found:
         tables.append(_side_by_side([one.results for one in numbers], groups))
-    if len(found) == 1:
-        tables.append(_before_after(found[0][1], ""))
-    else:
-        tables += [_before_after(results, record.label) for record, results in found]
-    return Block("heldout", "Held-out results", text if found else "", tables=tuple(tables), missing=missing)
+    elif found:
+        tables.append(before_after(found[0]))
+    text = text if found else ""
+    return Block("heldout", "Held-out results", text, tables=tuple(tables), warnings=warnings, missing=missing)
 
 
-def _before_after(results: Sequence[HeldoutResult], caption: str) -> Table:
+def own_heldout(numbers: RunNumbers, prefix: str) -> Block:
+    """One of several runs' results."""
+    return Block(f"{prefix}-heldout", "Held-out results", tables=(before_after(numbers.results),))
+
+
+def before_after(results: Sequence[HeldoutResult]) -> Table:
+    """One run's results, a row per reward."""
     rows = [
         row(
-            result.name if result.trained else f"{result.name} (not trained on)",
-            str(result.n),
+            result.name if result.trained else f"{result.name} *",
             number(result.before, 4),
             number(result.after, 4),
-            Cell(_signed(result.difference, 4), tone(result.ratio)),
+            Cell(signed(result.difference, 4), tone(result.ratio)),
             number(result.se, 4),
-            Cell(_signed(result.ratio, 1), tone(result.ratio)),
+            Cell(signed(result.ratio, 1), tone(result.ratio)),
+            str(result.n),
             str(result.failed),
         )
         for result in results
     ]
     columns = (
-        "reward",
-        "prompts",
-        "before",
-        f"after {results[0].done}",
-        "difference",
-        "s.e.",
-        "diff. / s.e.",
-        "failed",
+        *("reward", "before", f"after {results[0].done}", "difference", "s.e.", "diff. / s.e."),
+        *("prompts", "failed"),
     )
-    return table(columns, rows, caption)
+    return table(columns, rows)
 
 
 def _side_by_side(results: Sequence[Sequence[HeldoutResult]], groups: Sequence[Replicates]) -> Table:
     """A row per recipe, a column per reward, the base on top."""
-    names = list(dict.fromkeys(result.name for one in results for result in one))
+    found = {result.name: result.trained for one in results for result in one}
+    names = list(found)
     bases = [next((r.before for one in results for r in one if r.name == name), math.nan) for name in names]
-    rows = [row("base", *(number(base, 3) for base in bases))]
+    rows = [row("base", *(number(base, 4) for base in bases))]
     for group in groups:
         members = [{r.name: r for r in results[index]} for index in group.indices]
         if any(members):
             rows.append(row(group.label, *(_mean_cell([m[name] for m in members if name in m]) for name in names)))
     caption = "After training: mean ± standard error (over seeds if there are several, else of the paired difference)"
-    return table(("", *names), rows, caption)
+    return table(("", *(name if found[name] else f"{name} *" for name in names)), rows, caption)
 
 
 def _mean_cell(results: Sequence[HeldoutResult]) -> Cell:
@@ -127,16 +151,12 @@ def _mean_cell(results: Sequence[HeldoutResult]) -> Cell:
     if len(results) == 1:
         error = spread = results[0].se
     ratio = difference / spread if spread > 0 else math.nan
-    return Cell(f"{number(mean, 3)} ± {number(error, 3)}", tone(ratio))
+    return Cell(number(mean, 4), tone(ratio), f"± {number(error, 4)}" if math.isfinite(error) else "")
 
 
 def tone(ratio: float) -> str:
     """`good` or `bad` for a clear change, of so many standard errors."""
     return "good" if ratio >= CLEAR_SE else "bad" if ratio <= -CLEAR_SE else ""
-
-
-def _signed(value: float, digits: int) -> str:
-    return number(value, digits, sign=True).replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "-"
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
@@ -151,24 +171,34 @@ def training(records: Sequence[RunRecord], numbers: Sequence[RunNumbers], groups
         curves = [_line(group, name, numbers) for group in groups]
         known = [line for line in curves if line.training is not None or line.heldout is not None]
         if known:
-            title = name if name in trained else f"{name} (not trained on)"
+            title = name if name in trained else f"{name} *"
             drawings.append(lines.scores(title, known, f"score{index}"))
     band = "standard error over prompt groups"
     if any(len(group.indices) > 1 for group in groups):
         band += ", or over seeds where one line stands for several"
     text = (
-        "Lines: mean training score of the last five iterations, whose prompts change each time; the band is its "
+        f"Lines: mean training score of {_windows(numbers)}, whose prompts change each time; the band is its "
         f"{band}. Points: held-out means of the evaluation weights, with their standard error. A reward may train on a "
         "graded score and be reported by its strict rule, as GenEval is, so lines and points need not meet."
     )
+    text += " * Held-out reward." if watched else ""
+    if any(len(one.stages) > 1 for one in numbers):
+        text += " Dashed: where a stage ends; a reward outside a stage is not scored in it."
     missing = () if drawings else ("No score of any run can be read.",)
     return Block("scores", "Scores", text if drawings else "", tuple(drawings), missing=missing)
+
+
+def _windows(numbers: Sequence[RunNumbers]) -> str:
+    """Over how many iterations lines are means."""
+    found = {one.samples.window for one in numbers if one.samples is not None}
+    return f"the last {' to '.join(map(str, sorted({min(found), max(found)})))} iterations" if found else "iterations"
 
 
 def _line(group: Replicates, name: str, numbers: Sequence[RunNumbers]) -> lines.Line:
     members = [numbers[index] for index in group.indices]
     trained = [one.samples.training for one in members if one.samples is not None]
-    return lines.Line(group.label, _joined(trained, name), _joined([one.heldout for one in members], name))
+    heldout = _joined([one.heldout for one in members], name)
+    return lines.Line(group.label, _joined(trained, name), heldout, changes(members[0].stages))
 
 
 def _joined(curves: Sequence[Mapping[str, Curve]], name: str) -> Curve | None:
@@ -177,3 +207,42 @@ def _joined(curves: Sequence[Mapping[str, Curve]], name: str) -> Curve | None:
         joined = across_runs(found)
         return joined if len(joined.x) else None
     return found[0] if found else None
+
+
+# -- conflicts --------------------------------------------------------------------------------------------------------
+
+
+def conflicts(numbers: Sequence[RunNumbers], groups: Sequence[Replicates]) -> Block | None:
+    """How often the steps of several runs oppose some reward, a row per recipe (MARBLE, Table S1); None of one run."""
+    if len(numbers) < 2 or all(one.conflicts is None for one in numbers):
+        return None
+    rows = []
+    for group in groups:
+        members = [numbers[index].conflicts for index in group.indices]
+        found = [one.rows[0] for one in members if one is not None and one.rows]
+        if found:
+            shares = [
+                *([one.same.opposing for one in found], [one.next.opposing for one in found]),
+                *([one.same.mean_worst for one in found], [one.next.mean_worst for one in found]),
+            ]
+            steps = sum(one.same.windows for one in found)
+            rows.append(row(group.label, *map(_share, shares[:2]), *map(_cosine, shares[2:]), str(steps)))
+    columns = (
+        *("", "opposing, same batch", "opposing, next batch"),
+        *("mean worst cosine, same batch", "mean worst cosine, next batch", "steps"),
+    )
+    text = (
+        "Share of measured steps whose direction opposes some reward, against the step's own batch, whose noise any "
+        "direction fits, and against the next iteration's; mean ± standard error over seeds."
+    )
+    return Block("conflicts", "Conflicts with the rewards", text, tables=(table(columns, rows),))
+
+
+def _share(values: Sequence[float]) -> str:
+    mean, error = mean_and_error(np.array(values))
+    return percent(mean) + (f" ± {percent(error)}" if math.isfinite(error) else "")
+
+
+def _cosine(values: Sequence[float]) -> str:
+    mean, error = mean_and_error(np.array(values))
+    return signed(mean) + (f" ± {number(error)}" if math.isfinite(error) else "")

@@ -14,11 +14,11 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from deploy import cli
-from tests.unit.deploy.report.made_run import write_run
+from tests.unit.deploy.report.made_run import Kind, write_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
-WIDE, PHONE = (1280, 900), (390, 844)
+WIDE, PHONE, SIDEWAYS = (1280, 900), (390, 844), (844, 390)
 UNSEEN = """
 return [...document.querySelectorAll("img, figure svg")].filter(one => {
   const box = one.getBoundingClientRect();
@@ -48,13 +48,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
 
 
+KINDS = (
+    Kind(summed=True, stages=(("align", 2), ("text", 1)), measured=True),
+    Kind(measured=True, alarmed=True),
+    Kind(flow_grpo=True),
+)
+"""Besides plain MARBLE."""
+
+
 @pytest.fixture(scope="module")
 def pages(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Number of runs -> their report."""
+    """Number of runs -> their report; the third and those after it are of other kinds."""
     folder = tmp_path_factory.mktemp("pages")
-    found = {num: folder / f"report{num}.html" for num in (1, 2)}
+    others = [write_run(folder / f"kind{n}", shift=0.02 * n, kind=kind) for n, kind in enumerate(KINDS)]
+    found = {num: folder / f"report{num}.html" for num in (1, 2, 5)}
     for num, page in found.items():
-        assert cli.run(["report", *map(str, runs[:num]), "--out", str(page)]) == 0
+        assert cli.run(["report", *map(str, [*runs, *others][:num]), "--out", str(page)]) == 0
     return found
 
 
@@ -69,7 +78,7 @@ def complaints(browser: WebDriver) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1280 px", "phone"])
-@pytest.mark.parametrize("num_runs", [1, 2])
+@pytest.mark.parametrize("num_runs", [1, 2, 5])
 def test_a_report_shows_every_picture_fits_the_screen_and_says_nothing_on_the_console(
     browser: WebDriver, pages: dict[int, Path], size: tuple[int, int], num_runs: int
 ) -> None:
@@ -104,6 +113,8 @@ def test_votes_by_keyboard_are_kept_saved_and_counted(
     assert browser.execute_script(UNSEEN) == 0
     assert browser.execute_script(OVERFLOW) <= 0
     assert "<b>" not in browser.find_element(By.ID, "prompt").get_attribute("innerHTML")
+    # A keyboard needs no pointer: only a finger hides the keys' names.
+    assert browser.find_element(By.TAG_NAME, "kbd").is_displayed()
 
     body.send_keys(Keys.ARROW_RIGHT)
     body.send_keys(Keys.ARROW_DOWN)
@@ -124,6 +135,19 @@ def test_votes_by_keyboard_are_kept_saved_and_counted(
     capsys.readouterr()
     assert cli.run(["arena", "--tally", str(saved), "--key", str(folder / "key.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["choices"] == {"left": 1, "tie": 1, "right": 1}
+
+
+def test_a_phone_held_sideways_sees_both_pictures_and_the_buttons_at_once(
+    browser: WebDriver, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    assert cli.run(["arena", *map(str, runs), "--out", str(tmp_path / "arena")]) == 0
+    sized(browser, SIDEWAYS)
+    browser.get((tmp_path / "arena" / "arena.html").as_uri())
+    left, right = (browser.find_element(By.ID, side).rect for side in ("left", "right"))
+    assert 0 < right["x"] - (left["x"] + left["width"]) < 40
+    assert left["width"] > 180
+    button = browser.find_element(By.ID, "tie").rect
+    assert button["y"] + button["height"] <= SIDEWAYS[1]
 
 
 def _kept(browser: WebDriver) -> bool:

@@ -11,16 +11,16 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-WIDTH, HEIGHT = 4.4, 2.7
-"""Inches of a panel: text of 8.5 points is then read at about 11 pixels in a column of 400 and on a phone."""
+WIDTH, HEIGHT = 3.8, 2.4
+"""Inches of a panel: text of 8.5 points is then read at 10.5 pixels on a phone and at 11.5 in a column of 370."""
 LEGEND_ROW = 0.2
 """Inches that a row of the legend adds."""
-LEGEND_CHARACTERS = 48
+LEGEND_CHARACTERS = 44
 """Characters that stand side by side in a legend, the lines' samples included."""
-SAMPLE_CHARACTERS = 6
+SAMPLE_CHARACTERS = 5
 MAX_LABEL = 36
 """Characters of a label; what is longer is cut in its middle, as names of runs differ at their ends."""
-INK, FAINT, GRID = "#1f2430", "#5c6370", "#e3e6ea"
+INK, FAINT, MARK, GRID = "#1f2430", "#5c6370", "#a9b0ba", "#e3e6ea"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
 """Okabe and Ito's palette for all kinds of colour vision, without the yellow that white paper swallows."""
 STROKES: tuple[str | tuple[float, tuple[float, ...]], ...] = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)))

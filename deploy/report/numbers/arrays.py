@@ -1,7 +1,8 @@
 """The ledger's tables as numpy arrays.
 
-Letters: K rewards, N samples, U optimizer steps. NaN: not known. One ledger part is one table; arrays of several parts
-are joined here, so that a broken part is left out alone.
+Letters: K rewards, J gradients trained (the rewards', or the one of their weighted sum), N samples, U optimizer steps,
+W steps held against a batch. NaN: not known. One ledger part is one table; arrays of several parts are joined here, so
+that a broken part is left out alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from learner.types import CONFLICT_VECTORS
 from rewards.contract import State
 
 Floats = NDArray[np.float64]
@@ -21,12 +23,15 @@ Texts = NDArray[np.str_]
 STEP_NUMBERS = (
     *("mean_norm", "loss", "kl", "kl_cosine", "kl_share", "grad_norm", "eta", "step_s"),
     *("worst_cosine", "sum_worst_cosine", "stale_cosine", "solve_cosine", "kkt_gap"),
+    *("clip_fraction", "approx_kl"),
 )
 STEP_REWARD_NUMBERS = ("weight", "alpha_star", "alpha_ema", "norm", "cosine", "sum_cosine")
-STEP_TEXTS = ("skip_reason", "solve_reason", "status", "left")
+STEP_TEXTS = ("skip_reason", "solve_reason", "status", "left", "kl_status")
 COSINES = ("pairwise_cosines", "cosine_matrix")
 """The column of pairwise cosines, newest name first."""
 STAGE_SUFFIX = "_s"
+WEIGHT = "weight_"
+"""What the columns of applied weights begin with; every step has one for each gradient."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,7 @@ class Steps:
     """One row per optimizer step of the ledger."""
 
     names: tuple[str, ...]
+    """[J]"""
     iteration_U: Ints
     step_U: Ints
     solved_U: Bools
@@ -61,13 +67,32 @@ class Steps:
     numbers: Mapping[str, Floats]
     """Name of STEP_NUMBERS -> [U]."""
     by_reward: Mapping[str, Floats]
-    """Name of STEP_REWARD_NUMBERS -> [K, U]."""
-    cosines_UKK: Floats
-    """[U, K, K] between the rewards' gradients; NaN on steps that did not solve."""
+    """Name of STEP_REWARD_NUMBERS -> [J, U]."""
+    cosines_UJJ: Floats
+    """[U, J, J] between the gradients; NaN on steps that did not solve."""
     texts: Mapping[str, Texts]
     """Name of STEP_TEXTS -> [U]."""
     stages: Mapping[str, Floats]
     """Stage -> [U] seconds of the step's whole iteration."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One row per step and batch that it was held against (learner.probe)."""
+
+    names: tuple[str, ...]
+    """[K]"""
+    step_W: Ints
+    solved_W: Bools
+    against_W: Texts
+    """`same` or `next`: the step's own batch, or that of the iteration after."""
+    cosines: Mapping[str, Floats]
+    """Name of CONFLICT_VECTORS -> [K, W]; NaN where a reward had no signal."""
+
+
+def gradient_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """[J] what a table of steps weighs, by its columns' names."""
+    return tuple(column.removeprefix(WEIGHT) for column in columns if column.startswith(WEIGHT))
 
 
 def samples_of(table: pa.Table, names: Sequence[str]) -> Samples:
@@ -106,9 +131,35 @@ def steps_of(table: pa.Table, names: Sequence[str]) -> Steps:
         applied_U=_ints(table, "applied") == 1,
         numbers={name: floats_of(table, name) for name in STEP_NUMBERS},
         by_reward={what: np.stack([floats_of(table, f"{what}_{n}") for n in names]) for what in STEP_REWARD_NUMBERS},
-        cosines_UKK=_matrices(table, len(names)),
+        cosines_UJJ=_matrices(table, len(names)),
         texts={name: _texts(table, name) for name in STEP_TEXTS},
         stages={stage: floats_of(table, stage + STAGE_SUFFIX) for stage in stages},
+    )
+
+
+def measured_of(table: pa.Table, names: Sequence[str]) -> Measured:
+    """One part of the table of conflicts.
+
+    Raises:
+        ValueError: a column is missing or of another type.
+    """
+    return Measured(
+        names=tuple(names),
+        step_W=_ints(table, "step"),
+        solved_W=_ints(table, "solved") == 1,
+        against_W=_texts(table, "against", required=True),
+        cosines={v: np.stack([floats_of(table, f"{v}_{name}") for name in names]) for v in CONFLICT_VECTORS},
+    )
+
+
+def join_measured(parts: Sequence[Measured]) -> Measured:
+    """Parts of the same rewards, one after the other; at least one."""
+    return Measured(
+        names=parts[0].names,
+        step_W=np.concatenate([part.step_W for part in parts]),
+        solved_W=np.concatenate([part.solved_W for part in parts]),
+        against_W=np.concatenate([part.against_W for part in parts]),
+        cosines={v: np.concatenate([part.cosines[v] for part in parts], axis=1) for v in CONFLICT_VECTORS},
     )
 
 
@@ -146,7 +197,7 @@ def join_steps(parts: Sequence[Steps]) -> Steps:
         applied_U=np.concatenate([part.applied_U for part in parts]),
         numbers={name: np.concatenate([part.numbers[name] for part in parts]) for name in STEP_NUMBERS},
         by_reward={w: np.concatenate([part.by_reward[w] for part in parts], axis=1) for w in STEP_REWARD_NUMBERS},
-        cosines_UKK=np.concatenate([part.cosines_UKK for part in parts]),
+        cosines_UJJ=np.concatenate([part.cosines_UJJ for part in parts]),
         texts={name: np.concatenate([part.texts[name] for part in parts]) for name in STEP_TEXTS},
         stages={stage: np.concatenate([seconds(part, stage) for part in parts]) for stage in stages},
     )
@@ -193,13 +244,13 @@ def _texts(table: pa.Table, name: str, required: bool = False) -> Texts:
     return np.array([text or "" for text in _column(table, name, pa.string()).to_pylist()], dtype=np.str_)
 
 
-def _matrices(table: pa.Table, num_rewards: int) -> Floats:
-    """[U, K, K] of a column of flat lists; NaN where a list is empty or of another length."""
-    found = np.full((table.num_rows, num_rewards, num_rewards), np.nan)
+def _matrices(table: pa.Table, num_gradients: int) -> Floats:
+    """[U, J, J] of a column of flat lists; NaN where a list is empty or of another length."""
+    found = np.full((table.num_rows, num_gradients, num_gradients), np.nan)
     for name in COSINES:
         if name in table.column_names and pa.types.is_list(table.schema.field(name).type):
             for row, values in enumerate(_column(table, name, pa.list_(pa.float64())).to_pylist()):
-                if values and len(values) == num_rewards**2:
-                    found[row] = np.array(values, dtype=np.float64).reshape(num_rewards, num_rewards)
+                if values and len(values) == num_gradients**2:
+                    found[row] = np.array(values, dtype=np.float64).reshape(num_gradients, num_gradients)
             break
     return found

@@ -11,6 +11,9 @@ import numpy as np
 from deploy.progress.view import WINDOW
 from deploy.report.numbers.arrays import Floats, Ints, Samples
 
+WINDOWS = 20
+"""Windows in a long run."""
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -35,7 +38,7 @@ class Curve:
 
 
 def group_means(samples: Samples, k: int) -> tuple[Ints, Floats]:
-    """([J], [J]) iteration and mean score of each (iteration, prompt) group, over its scored cells.
+    """([J], [J]) iteration, in order, and mean score of each (iteration, prompt) group, over its scored cells.
 
     Groups without a scored cell are none.
     """
@@ -50,19 +53,22 @@ def group_means(samples: Samples, k: int) -> tuple[Ints, Floats]:
     return groups[0], sums_J / np.bincount(index_N)
 
 
+def window_of(num_iterations: int) -> int:
+    """Iterations that a point of a training curve is the mean of: a twentieth of the run, as single ones say little."""
+    return max(WINDOW, round(num_iterations / WINDOWS))
+
+
 def training_curve(samples: Samples, k: int, window: int = WINDOW) -> Curve:
     """Mean over the prompt groups of the last `window` iterations, and its standard error over these groups.
 
     Groups, not images, are the observations: images of one prompt are alike, and prompts change every iteration.
-    Iterations in whose window nothing was scored are left out.
+    Iterations in which nothing was scored have no point: a reward that is not trained in a stage is not scored then.
     """
     iteration_J, mean_J = group_means(samples, k)
-    points = []
-    for iteration in np.unique(samples.iteration_N):
-        inside = mean_J[(iteration_J > iteration - window) & (iteration_J <= iteration)]
-        if len(inside):
-            points.append((iteration + 1, *mean_and_error(inside)))
-    return _curve(points)
+    known = np.unique(iteration_J)
+    begins, ends = (np.searchsorted(iteration_J, x, side="right") for x in (known - window, known))
+    windows = zip(known.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    return _curve([(iteration + 1, *mean_and_error(mean_J[begin:end])) for iteration, begin, end in windows])
 
 
 def across_runs(curves: Sequence[Curve]) -> Curve:

@@ -10,13 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from actors.metrics import HACKING
 from deploy.report.numbers.arrays import Floats, Samples, Steps
 from rewards.contract import State
 
 NUM_REASONS = 5
 """The commonest ones are told."""
-FINE = ("", "optimal", "single", "slack")
-"""Solver states of which nobody needs to be told; the empty one is that of a step without a solve."""
+TROUBLE = ("optimal_inaccurate", "stationary", "fallback", "no_active")
+"""Solver states to be told (harmonizer.report.SolveReport); others are an optimum, or the name of a method without a
+solver."""
+INFEASIBLE = "infeasible"
+"""State of a bound on KL that no allowed mix keeps."""
 
 Counts = tuple[tuple[str, int], ...]
 """(text, how often), the commonest first."""
@@ -49,7 +53,9 @@ class StepFailures:
     """Why steps were not applied."""
     solves: int
     statuses: Counts
-    """Solver states other than FINE."""
+    """Solver states in TROUBLE."""
+    unbounded: int
+    """Solves whose bound on KL could not be kept."""
     left: Counts
     """Rewards that left a solve, with the reason."""
 
@@ -72,13 +78,14 @@ def reward_failures(samples: Samples) -> tuple[RewardFailures, ...]:
 def step_failures(steps: Steps) -> StepFailures:
     """Over all steps of a run."""
     skipped = steps.texts["skip_reason"][~steps.applied_U].tolist()
-    statuses = [status for status in steps.texts["status"][steps.solved_U].tolist() if status not in FINE]
+    statuses = [status for status in steps.texts["status"][steps.solved_U].tolist() if status in TROUBLE]
     left = [one for text in steps.texts["left"].tolist() if text for one in text.split("; ")]
     return StepFailures(
         steps=len(steps.step_U),
         skipped=commonest(reason or "no reason given" for reason in skipped),
         solves=int(steps.solved_U.sum()),
         statuses=commonest(statuses),
+        unbounded=int(np.count_nonzero(steps.texts["kl_status"] == INFEASIBLE)),
         left=commonest(left),
     )
 
@@ -90,11 +97,26 @@ def restarts(events: Sequence[Mapping[str, Any]]) -> int:
 
 def alarms(events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Held-out rewards that fell while the training rewards rose, as the run noted them."""
-    return tuple(
-        f"{event.get('reward')} fell while the training rewards rose, after {event.get('done')} iterations"
-        for event in events
-        if event.get("event") == "reward_hacking"
+    return tuple(_alarm(event) for event in events if event.get("event") == HACKING)
+
+
+def _alarm(event: Mapping[str, Any]) -> str:
+    """With its numbers, as far as they are there."""
+    since, fall, rise = event.get("since"), _change(event, "fall"), _change(event, "rise")
+    best = "" if type(since) is not int else f" since {f'its best after {since} iterations' if since else 'the base'}"
+    return (
+        f"After {event.get('done')} iterations {event.get('reward')}, held out, had fallen{fall}{best} "
+        f"while the training rewards rose{rise and rise + ' standard deviations of the base'}"
     )
+
+
+def _change(event: Mapping[str, Any], name: str) -> str:
+    """` by 0.12 (s.e. 0.03)`; empty where it is not known."""
+    found = event.get(name)
+    numbers: list[Any] = [found.get("mean"), found.get("se")] if isinstance(found, Mapping) else []
+    if len(numbers) < 2 or any(isinstance(x, bool) or not isinstance(x, int | float) for x in numbers):
+        return ""
+    return f" by {abs(numbers[0]):.3g} (s.e. {numbers[1]:.2g})"
 
 
 def commonest(texts: Iterable[str]) -> Counts:

@@ -1,6 +1,6 @@
 """Weights, cosines, norms and KL over training.
 
-Letters: K rewards, U optimizer steps, V steps that solved. NaN: not known.
+Letters: J gradients trained, U optimizer steps, V steps that solved. NaN: not known.
 """
 
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class Series:
     step: Ints
     """[V] optimizer steps done before."""
     values: Floats
-    """[V], or [K, V] of one row per reward."""
+    """[V], or [J, V] of one row per gradient."""
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Cosines between the rewards' gradients at one solve."""
+    """Cosines between the gradients at one solve."""
 
     step: int
     iteration: int
     cosines: Floats
-    """[K, K]"""
+    """[J, J]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +54,9 @@ def smoothed_weights(steps: Steps) -> Series:
 
 def by_reward(steps: Steps, what: str) -> Series:
     """One of STEP_REWARD_NUMBERS, at the steps where it is known for any reward."""
-    values_KU = steps.by_reward[what]
-    known_U = np.isfinite(values_KU).any(axis=0)
-    return Series(steps.step_U[known_U], values_KU[:, known_U])
+    values_JU = steps.by_reward[what]
+    known_U = np.isfinite(values_JU).any(axis=0)
+    return Series(steps.step_U[known_U], values_JU[:, known_U])
 
 
 def number(steps: Steps, what: str) -> Series:
@@ -65,12 +65,20 @@ def number(steps: Steps, what: str) -> Series:
     return Series(steps.step_U[known_U], steps.numbers[what][known_U])
 
 
+def later_updates(steps: Steps, what: str) -> Series:
+    """One of STEP_NUMBERS, without the first step of each iteration unless there are no others."""
+    series_U = np.isfinite(steps.numbers[what])
+    later_U = np.concatenate([[False], np.diff(steps.iteration_U) == 0])
+    known_U = series_U & later_U if (series_U & later_U).any() else series_U
+    return Series(steps.step_U[known_U], steps.numbers[what][known_U])
+
+
 def snapshots(steps: Steps) -> tuple[Snapshot, ...]:
     """The cosine matrices of the first, the middle and the last solve; fewer where fewer are known."""
-    known = np.nonzero(np.isfinite(steps.cosines_UKK).any(axis=(1, 2)))[0]
+    known = np.nonzero(np.isfinite(steps.cosines_UJJ).any(axis=(1, 2)))[0]
     chosen = sorted({0, len(known) // 2, len(known) - 1}) if len(known) else []
     rows = [known[i] for i in chosen]
-    return tuple(Snapshot(int(steps.step_U[u]), int(steps.iteration_U[u]), steps.cosines_UKK[u]) for u in rows)
+    return tuple(Snapshot(int(steps.step_U[u]), int(steps.iteration_U[u]), steps.cosines_UJJ[u]) for u in rows)
 
 
 def conflict(worst_cosines: Floats) -> Conflict:

@@ -7,6 +7,7 @@ from typing import Any
 
 OWN_KEYS = ("name", "seed")
 """Keys of `run` in which runs of one recipe may differ."""
+OWN_NAMES = tuple(f"run.{key}" for key in OWN_KEYS)
 _SEED = re.compile(r"[-_. ]*(?:seed)?[-_. ]*\d*$")
 
 
@@ -58,9 +59,19 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differing(configs: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """(key, value in every run) of the keys in which recipes differ, names aside; None where a run has no such key."""
-    flattened = [flat(config) for config in configs]
-    keys = dict.fromkeys(key for one in flattened for key in one if key != "run.name")
-    rows = ((key, tuple(one.get(key) for one in flattened)) for key in keys)
-    return tuple((key, values) for key, values in rows if any(value != values[0] for value in values))
+def differing(configs: Sequence[Any], prefix: str = "") -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """(key, value in every recipe) of the keys in which recipes differ, names and seeds aside.
+
+    A part that one of them lacks altogether is one row, with what it holds in the others; None where there is none.
+    """
+    keys = dict.fromkeys(key for config in configs for key in config)
+    found: list[tuple[str, tuple[Any, ...]]] = []
+    for key in keys:
+        values, name = tuple(config.get(key) for config in configs), f"{prefix}{key}"
+        if all(value == values[0] for value in values) or name in OWN_NAMES:
+            continue
+        if all(isinstance(value, Mapping) and value for value in values):
+            found += differing(values, f"{name}.")
+        else:
+            found.append((name, tuple(", ".join(map(str, v)) if isinstance(v, Mapping) else v for v in values)))
+    return tuple(found)

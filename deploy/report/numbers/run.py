@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from deploy.report.numbers import curves, failures, gradients, heldout, specialists
+from deploy.report.numbers.conflicts import ConflictNumbers, measured_conflicts
 from deploy.report.numbers.curves import Curve
 from deploy.report.numbers.failures import RewardFailures, StepFailures
 from deploy.report.numbers.gradients import Conflict, Series, Snapshot
 from deploy.report.numbers.heldout import HeldoutResult
 from deploy.report.numbers.specialists import Shares, SourceMap
+from deploy.report.numbers.stages import Stage, stages_of
 from deploy.report.numbers.times import Times, times
 from deploy.report.reading import RunRecord
 
@@ -20,10 +22,12 @@ from deploy.report.reading import RunRecord
 class GradientNumbers:
     """What the table of steps says."""
 
+    names: tuple[str, ...]
+    """[J] what has a gradient of its own: the rewards, or their weighted sum alone."""
     weights: Series
-    """[K, V] ᾱ"""
+    """[J, V] ᾱ"""
     alpha_star: Series
-    """[K, V] of single solves"""
+    """[J, V] of single solves"""
     snapshots: tuple[Snapshot, ...]
     worst_cosine: Series
     """Of the applied direction."""
@@ -32,11 +36,15 @@ class GradientNumbers:
     conflict: Conflict
     sum_conflict: Conflict
     norms: Series
-    """[K, V]"""
+    """[J, V]"""
     grad_norm: Series
     kl: Series
     kl_cosine: Series
     kl_share: Series
+    clip_fraction: Series
+    """Flow-GRPO's share of cells outside the clipped range, and how far the policy is from the one that drew; at later
+    updates of an iteration, as both are 0 at its first."""
+    approx_kl: Series
     failures: StepFailures
 
 
@@ -46,6 +54,8 @@ class SampleNumbers:
 
     training: Mapping[str, Curve]
     """Reward -> its curve; a reward that nothing was scored by has none."""
+    window: int
+    """Iterations that each of its points is the mean of."""
     first_maps: tuple[SourceMap, ...]
     last_maps: tuple[SourceMap, ...]
     shares: tuple[Shares, ...]
@@ -60,6 +70,9 @@ class RunNumbers:
     results: tuple[HeldoutResult, ...]
     samples: SampleNumbers | None
     gradients: GradientNumbers | None
+    conflicts: ConflictNumbers | None
+    """Where the run measured any."""
+    stages: tuple[Stage, ...]
     times: Times
     restarts: int
     alarms: tuple[str, ...]
@@ -75,6 +88,8 @@ def numbers_of(record: RunRecord) -> RunNumbers:
         results=heldout.results(record.evaluations, record.names),
         samples=_of_samples(record),
         gradients=_of_steps(record),
+        conflicts=measured_conflicts(record.measured) if record.measured is not None else None,
+        stages=stages_of(record.config),
         times=times(steps, record.events),
         restarts=failures.restarts(record.events),
         alarms=failures.alarms(record.events),
@@ -85,10 +100,12 @@ def _of_samples(record: RunRecord) -> SampleNumbers | None:
     samples = record.samples
     if samples is None:
         return None
-    training = {name: curves.training_curve(samples, k) for k, name in enumerate(samples.names)}
-    first, last = int(samples.iteration_N.min()), int(samples.iteration_N.max())
+    window = curves.window_of(len(np.unique(samples.iteration_N)))
+    training = {name: curves.training_curve(samples, k, window) for k, name in enumerate(samples.names)}
+    first, last = specialists.ends(samples)
     return SampleNumbers(
         training={name: curve for name, curve in training.items() if len(curve.x)},
+        window=window,
         first_maps=specialists.source_maps(samples, first),
         last_maps=specialists.source_maps(samples, last) if last > first else (),
         shares=specialists.shares(samples),
@@ -101,6 +118,7 @@ def _of_steps(record: RunRecord) -> GradientNumbers | None:
     if steps is None:
         return None
     return GradientNumbers(
+        names=steps.names,
         weights=gradients.smoothed_weights(steps),
         alpha_star=gradients.by_reward(steps, "alpha_star"),
         snapshots=gradients.snapshots(steps),
@@ -113,6 +131,8 @@ def _of_steps(record: RunRecord) -> GradientNumbers | None:
         kl=gradients.number(steps, "kl"),
         kl_cosine=gradients.number(steps, "kl_cosine"),
         kl_share=gradients.number(steps, "kl_share"),
+        clip_fraction=gradients.later_updates(steps, "clip_fraction"),
+        approx_kl=gradients.later_updates(steps, "approx_kl"),
         failures=failures.step_failures(steps),
     )
 

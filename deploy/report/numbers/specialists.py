@@ -20,6 +20,8 @@ class SourceMap:
 
     source: str
     iteration: int
+    names: tuple[str, ...]
+    """[K] rewards that have a signal for any sample of the source, in this iteration or another."""
     advantages: Floats
     """[K, N] columns in the order of :func:`best_first`; NaN where a cell carries no signal."""
 
@@ -36,13 +38,29 @@ class Shares:
     """Above 0 for every reward that has a signal for them."""
 
 
+def ends(samples: Samples) -> tuple[int, int]:
+    """The first and the last iteration in which as many rewards carry a signal as in any.
+
+    In a run of stages those outside a stage are not scored, and an iteration of one reward shows no specialist.
+    """
+    iterations, index_N = np.unique(samples.iteration_N, return_inverse=True)
+    known_KI = [np.bincount(index_N, weights=known_N) > 0 for known_N in np.isfinite(samples.advantages_KN)]
+    num_I = np.sum(known_KI, axis=0)
+    full = iterations[num_I == num_I.max()]
+    return int(full[0]), int(full[-1])
+
+
 def source_maps(samples: Samples, iteration: int) -> tuple[SourceMap, ...]:
-    """One map per prompt source of an iteration, in the order in which sources appear."""
+    """One map per prompt source of an iteration, in the order in which sources appear; without any signal, none."""
     in_iteration_N = samples.iteration_N == iteration
     maps = []
     for source in sources_in_order(samples.source_N[in_iteration_N].tolist()):
-        advantages_KN = samples.advantages_KN[:, in_iteration_N & (samples.source_N == source)]
-        maps.append(SourceMap(source, iteration, advantages_KN[:, best_first(advantages_KN)]))
+        of_source_N = samples.source_N == source
+        known_K = np.isfinite(samples.advantages_KN[:, of_source_N]).any(axis=1)
+        advantages_KN = samples.advantages_KN[known_K][:, in_iteration_N & of_source_N]
+        if np.isfinite(advantages_KN).any():
+            names = tuple(samples.names[i] for i in np.flatnonzero(known_K))
+            maps.append(SourceMap(source, iteration, names, advantages_KN[:, best_first(advantages_KN)]))
     return tuple(maps)
 
 

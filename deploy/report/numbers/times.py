@@ -12,7 +12,7 @@ import numpy as np
 
 from deploy.report.numbers.arrays import Floats, Ints, Steps
 
-STAGES = ("rollout", "rewards", "learner", "sync", "other")
+STAGES = ("rollout", "rewards", "learner", "probe", "sync", "other")
 """Stages of an iteration, in their order; together they are its `total`."""
 MAX_SECONDS = 1e12
 """More is no time of a run."""
@@ -73,6 +73,7 @@ def _went(stages: Mapping[str, Floats], events: Sequence[Mapping[str, Any]], wal
         "rollout": "drawing images; scoring runs beside it",
         "rewards": "scoring that was left after the last image was drawn",
         "learner": "gradients, solves and optimizer steps",
+        "probe": "measuring conflicts, learner.probe_every",
         "sync": "new weights to the rollout actors",
         "other": "ledger, metrics and bookkeeping",
     }
@@ -96,7 +97,8 @@ def _lost(
         late, note = float(np.nansum(stages["rewards"])), "images drawn, scores missing: more replicas of a pool"
         found.append(_part("waiting for scores", late, wall_s, note))
     if "total" in stages and np.isfinite(stages["total"]).any():
-        seconds, slow = slow_iterations(stages["total"])
+        measuring = np.nan_to_num(stages.get("probe", np.zeros(len(iterations))))
+        seconds, slow = slow_iterations(stages["total"] - measuring)
         names = ", ".join(str(number + 1) for number in iterations[slow][:6]) + (", …" if slow.sum() > 6 else "")
         note = f"time beyond the median in iterations {names}" if slow.any() else f"none above {SLOW} times the median"
         found.append(_part("slow iterations", seconds, wall_s, note))

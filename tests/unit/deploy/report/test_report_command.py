@@ -94,12 +94,44 @@ def test_several_runs_stand_side_by_side_with_seeds_of_a_recipe_as_one_line(run:
     assert ran.out == f"{Path.cwd() / 'report.html'}\n"
     text = Path("report.html").read_text()
     assert "tiny (2 seeds)" in text
-    assert "Where the recipes differ" in text
-    assert "harmonizer.method" in text
-    # One base for all, as its pictures are the same, and one column for each run; three prompts.
-    assert len(Page(text).all("img")) == 3 * 4
+    heads = '<th scope="col">key</th><th scope="col">tiny (2 seeds)</th><th scope="col">fixed</th>'
+    assert f'aria-label="Where the recipes differ">\n<thead><tr>{heads}' in text
+    assert 'scope="row">harmonizer.method</th><td>min_norm</td><td>fixed</td>' in text
+    assert 'scope="row">run.seed' not in text
+    # Over seeds, (0.8 + 1.0) / 2; of one run, 0.6 + 2 · 0.3 and the error of the differences 0.3, 0.6 and 0.9.
+    assert ">0.9000<small>± 0.1000</small></td>" in text
+    assert '<td class="good">1.2000<small>± 0.1732</small></td>' in text
+    assert text.count(">Held-out results</h3>") == 3
+    # One base for all, as its pictures are the same, and one column for each recipe; three prompts.
+    assert len(Page(text).all("img")) == 3 * 3
+    assert "Of several seeds of a recipe, the first is shown." in text
     folder = marble("report", run.parent, "--json")
     assert {one["run"] for one in json.loads(folder.out)["runs"]} == {"tiny", "tiny-seed2", "fixed"}
+
+
+def test_a_long_table_of_differences_is_folded_away(run: Path, marble: Marble) -> None:
+    keys = {f"harmonizer.key{n}": n for n in range(13)}
+    many = write_run(run.parent / "many", changes=keys)
+    assert marble("report", run, many, "--out", "page.html").code == 0
+    text = Path("page.html").read_text()
+    assert "<details><summary>Where the recipes differ, 13 keys</summary>" in text
+    assert 'scope="row">harmonizer.key12</th><td>-</td><td>12</td>' in text
+    few = write_run(run.parent / "few", changes=dict(list(keys.items())[1:]))
+    assert marble("report", run, few, "--out", "page.html").code == 0
+    assert '<p class="caption">Where the recipes differ</p>' in Path("page.html").read_text()
+
+
+def test_seeds_alone_are_all_shown_and_a_comparison_stands_for_its_runs(run: Path, marble: Marble) -> None:
+    folder = run.parent / "compared"
+    for seed in (1, 2):
+        write_run(folder / "runs" / f"marble-seed{seed}", seed=seed, shift=0.1 * seed)
+    write_run(folder / "tuning" / "marble-lr1")
+    (folder / "compare.json").write_text("{}")
+    assert marble("report", folder, "--out", "page.html").code == 0
+    text = Path("page.html").read_text()
+    assert len(Page(text).all("img")) == 3 * 3
+    assert "marble (2 seeds)" in text
+    assert "marble-lr1" not in text
 
 
 def test_json_gives_the_numbers_and_writes_nothing(run: Path, marble: Marble) -> None:
@@ -167,13 +199,13 @@ def test_a_plot_says_in_words_what_it_shows() -> None:
     assert drawing.alt.endswith("Lowest -0.40 (a and b), highest 0.70 (b and c).")
     assert drawing.svg.count("\N{MINUS SIGN}0.40") == 2
     series = Series(np.array([0, 10]), np.array([0.25, 0.5]))
-    assert together("Norm", [("step", series)], "y").alt == "Norm, first and last value: step 0.25 to 0.5."
+    assert together("Norm", [("step", series)], "y", unit="norm").alt == "Norm, first and last value: step 0.25 to 0.5."
 
 
 def test_names_that_matplotlib_would_read_as_its_own_are_drawn_as_they_are() -> None:
     series = Series(np.array([0, 10]), np.array([0.25, 0.5]))
     names = ["_first", "a$b^c$", "名前", "bell\a\ud800"]
-    svg = together("Norm", [(name, series) for name in names], "z").svg
+    svg = together("Norm", [(name, series) for name in names], "z", unit="norm").svg
     for name in (*names[:3], "bell\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"):
         assert f">{name}<" in svg.replace("\N{ZERO WIDTH SPACE}", "")
 

@@ -39,7 +39,7 @@ def steps(num: int, **changes: Any) -> Steps:
         "applied_U": np.ones(num, bool),
         "numbers": {name: np.full(num, NAN) for name in STEP_NUMBERS},
         "by_reward": {name: np.full((2, num), NAN) for name in STEP_REWARD_NUMBERS},
-        "cosines_UKK": np.full((num, 2, 2), NAN),
+        "cosines_UJJ": np.full((num, 2, 2), NAN),
         "texts": {name: np.full(num, "", dtype="U40") for name in STEP_TEXTS},
         "stages": {},
     }
@@ -65,6 +65,18 @@ def test_the_band_is_the_error_over_groups_of_the_window() -> None:
     wide = curves.training_curve(samples(), 0, window=2)
     assert wide.mean.tolist() == [3.0, pytest.approx(4.75)]
     assert wide.se[1] == pytest.approx(np.std([1, 5, 4, 9], ddof=1) / 2)
+
+
+def test_an_iteration_in_which_a_reward_was_not_scored_has_no_point() -> None:
+    scores = np.array([[0.0, 2, 5, NAN, NAN, NAN, NAN, NAN], [NAN] * 4 + [1.0] * 4])
+    found = samples(scores_KN=scores)
+    assert curves.training_curve(found, 0).x.tolist() == [1]
+    assert curves.training_curve(found, 1).x.tolist() == [2]
+
+
+@pytest.mark.parametrize(("iterations", "window"), [(3, 5), (100, 5), (360, 18), (2000, 100)])
+def test_a_point_of_a_long_run_is_the_mean_of_a_twentieth_of_it(iterations: int, window: int) -> None:
+    assert curves.window_of(iterations) == window
 
 
 def test_a_reward_that_nothing_was_scored_by_has_no_curve() -> None:
@@ -118,10 +130,10 @@ def test_cosines_are_those_of_the_first_middle_and_last_solve() -> None:
     cosines = np.full((6, 2, 2), NAN)
     for u in (0, 2, 3, 5):
         cosines[u] = u / 10
-    found = gradients.snapshots(steps(6, cosines_UKK=cosines))
+    found = gradients.snapshots(steps(6, cosines_UJJ=cosines))
     assert [(one.step, one.iteration, one.cosines[0, 1]) for one in found] == [(0, 0, 0.0), (30, 3, 0.3), (50, 5, 0.5)]
     cosines[2:] = NAN
-    assert [one.step for one in gradients.snapshots(steps(6, cosines_UKK=cosines))] == [0]
+    assert [one.step for one in gradients.snapshots(steps(6, cosines_UJJ=cosines))] == [0]
     assert gradients.snapshots(steps(3)) == ()
 
 
@@ -153,8 +165,20 @@ def test_samples_stand_with_the_reward_they_are_best_at_the_best_first() -> None
 def test_maps_are_of_one_iteration_and_one_source_each() -> None:
     plain, signs = specialists.source_maps(samples(), 1)
     assert (plain.source, signs.source) == ("plain", "signs")
+    assert plain.names == signs.names == ("a", "b")
     assert plain.advantages.tolist() == [[2, -2], [-0.3, 0.3]]
     assert signs.advantages.tolist() == [[1, -1], [0.2, -1.0]]
+
+
+def test_maps_are_of_rewards_with_a_signal_and_of_iterations_with_the_most_of_them() -> None:
+    advantages = np.array([[-1, 1, 0.5, 1, NAN, NAN, 1, 1], [NAN, NAN, 0.1, 0.2, NAN, NAN, NAN, NAN]])
+    found = samples(advantages_KN=advantages)
+    assert specialists.ends(found) == (0, 0)
+    plain, signs = specialists.source_maps(found, 0)
+    assert (plain.names, signs.names) == (("a",), ("a", "b"))
+    (later,) = specialists.source_maps(found, 1)
+    assert (later.source, later.names) == ("signs", ("a", "b"))
+    assert np.isnan(later.advantages[1]).all()
 
 
 def test_a_specialist_is_high_somewhere_and_below_average_elsewhere() -> None:
@@ -246,10 +270,22 @@ def test_steps_that_were_skipped_and_solves_that_were_not_optimal_are_told_with_
     assert found.left == (("a: no signal", 1), ("b: zero gradient", 1))
 
 
+def test_methods_that_ask_no_solver_have_no_solve_that_is_not_optimal() -> None:
+    """Their status is their own name; `stationary` and the like are still told."""
+    run = steps(4)
+    run.texts["status"][:] = ["uniform", "weighted_gradients", "single", "stationary"]
+    run.texts["kl_status"][:2] = ["infeasible", "slack"]
+    found = failures.step_failures(run)
+    assert found.statuses == (("stationary", 1),)
+    assert found.unbounded == 1
+
+
 def test_alarms_and_restarts_are_those_the_run_noted() -> None:
     events = [{"event": "resume"}, {"event": "reward_hacking", "reward": "taste", "done": 40}, {"event": "resume"}]
     assert failures.restarts(events) == 2
-    assert failures.alarms(events) == ("taste fell while the training rewards rose, after 40 iterations",)
+    assert failures.alarms(events) == (
+        "After 40 iterations taste, held out, had fallen while the training rewards rose",
+    )
 
 
 def test_the_commonest_reasons_come_first() -> None:
@@ -280,4 +316,13 @@ def test_runs_that_differ_in_name_and_seed_only_are_one_recipe() -> None:
 def test_keys_that_differ_are_told_with_every_runs_value() -> None:
     first = {"run": {"name": "x", "seed": 1}, "learner": {"lr": 1e-3, "betas": [0.9, 0.99]}}
     second = {"run": {"name": "y", "seed": 2}, "learner": {"lr": 1e-3, "betas": [0.9, 0.99]}, "extra": {}}
-    assert replicates.differing([first, second]) == (("run.seed", (1, 2)), ("extra", (None, {})))
+    assert replicates.differing([first, second]) == (("extra", (None, "")),)
+    second["learner"]["lr"] = 1e-4
+    second["pools"] = {"a": {"size": 1}, "b": {"size": 2}}
+    rows = replicates.differing([first, second, {**first, "pools": {}}])
+    # A part that others lack is one row, not one for each of its keys.
+    assert rows == (
+        ("learner.lr", (1e-3, 1e-4, 1e-3)),
+        ("extra", (None, "", None)),
+        ("pools", (None, "a, b", "")),
+    )

@@ -38,8 +38,8 @@ def test_a_whole_run_is_read_without_a_word(run: Path) -> None:
     assert found.steps is not None
     assert found.steps.step_U.tolist() == [0, 1, 2, 3, 4, 5]
     assert found.steps.solved_U.tolist() == [True, False] * 3
-    assert found.steps.cosines_UKK[0].tolist() == [[1.0, -0.25], [-0.25, 1.0]]
-    assert np.isnan(found.steps.cosines_UKK[1]).all()
+    assert found.steps.cosines_UJJ[0].tolist() == [[1.0, -0.25], [-0.25, 1.0]]
+    assert np.isnan(found.steps.cosines_UJJ[1]).all()
     assert [(one.done, sorted(one.scores)) for one in found.evaluations] == [(0, list(NAMES)), (3, list(NAMES))]
     assert [(one.done, len(one.pictures)) for one in found.pictures] == [(0, 3), (3, 3)]
 
@@ -133,10 +133,10 @@ def test_numbers_that_are_not_finite_are_not_known() -> None:
 
 
 def test_cosines_under_their_older_name_and_of_another_size() -> None:
-    assert steps_of(step_table(cosine_matrix=[[1.0]]), ["a"]).cosines_UKK.tolist() == [[[1.0]]]
-    assert np.isnan(steps_of(step_table(pairwise_cosines=[[1.0, 0.5]]), ["a"]).cosines_UKK).all()
+    assert steps_of(step_table(cosine_matrix=[[1.0]]), ["a"]).cosines_UJJ.tolist() == [[[1.0]]]
+    assert np.isnan(steps_of(step_table(pairwise_cosines=[[1.0, 0.5]]), ["a"]).cosines_UJJ).all()
     # A reward named matrix has a column of that name, of single cosines.
-    assert np.isnan(steps_of(step_table(cosine_matrix=[0.5]), ["matrix"]).cosines_UKK).all()
+    assert np.isnan(steps_of(step_table(cosine_matrix=[0.5]), ["matrix"]).cosines_UJJ).all()
 
 
 @pytest.mark.parametrize(
