@@ -216,33 +216,29 @@ def test_prompts_of_some_tags_are_split_among_themselves(recipe_file: Path, tmp_
     assert '"p7"' in aside[0]
 
 
-def test_tables_of_prompts_are_split_too(recipe_file: Path, tmp_path: Path) -> None:
+def of_tables(recipe_file: Path, table: pa.Table, more: str = "") -> Path:
+    """The recipe with this table as both parts of its source `general`."""
     for split in ("train", "heldout"):
-        table = pa.table({"prompt": [f"p{i}" for i in range(9)]})
         pq.write_table(table, recipe_file.parent / f"general_{split}.parquet")
-    path = edited(
+    return edited(
         recipe_file,
         (
             "./general_train.txt, heldout: ./general_heldout.txt",
-            "./general_train.parquet, heldout: ./general_heldout.parquet, format: parquet",
+            f"./general_train.parquet, heldout: ./general_heldout.parquet, format: parquet{more}",
         ),
     )
+
+
+def test_tables_of_prompts_are_split_too(recipe_file: Path, tmp_path: Path) -> None:
+    path = of_tables(recipe_file, pa.table({"prompt": [f"p{i}" for i in range(9)]}))
     files = tuning.split_prompts(load_recipe(path).config, tmp_path / "prompts", 4)
     assert pq.read_table(files["general"]["heldout"])["prompt"].to_pylist() == ["p6", "p7", "p8"]
 
 
 def test_tagged_prompts_of_a_table_are_split_among_themselves(recipe_file: Path, tmp_path: Path) -> None:
     notes = [f'{{"tag": "{"ab"[i % 2]}"}}' for i in range(12)]
-    for split in ("train", "heldout"):
-        table = pa.table({"prompt": [f"p{i}" for i in range(12)], "metadata": notes})
-        pq.write_table(table, recipe_file.parent / f"general_{split}.parquet")
-    path = edited(
-        recipe_file,
-        (
-            "./general_train.txt, heldout: ./general_heldout.txt",
-            "./general_train.parquet, heldout: ./general_heldout.parquet, format: parquet, tags: [b]",
-        ),
-    )
+    table = pa.table({"prompt": [f"p{i}" for i in range(12)], "metadata": notes})
+    path = of_tables(recipe_file, table, ", tags: [b]")
     files = tuning.split_prompts(load_recipe(path).config, tmp_path / "prompts", 4)
     assert pq.read_table(files["general"]["heldout"])["prompt"].to_pylist() == ["p9", "p11"]
     assert pq.read_table(files["general"]["train"])["prompt"].to_pylist() == ["p1", "p3", "p5", "p7"]

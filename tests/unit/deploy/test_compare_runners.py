@@ -129,15 +129,14 @@ def test_a_run_that_somebody_trains_outside_the_cluster_is_no_jobs(specs: list[R
     assert not cluster.jobs
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_reach_the_run_and_its_exit_code_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
-    """The child has a session of its own: Ctrl-C reaches it through us, once."""
+def asked_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, exit_code: str
+) -> threading.Thread:
+    """From now on a run is a process that exits so at the signal, and we get that signal as soon as it is up."""
     up = tmp_path / "up"
     code = (
         "import pathlib, signal, sys, time\n"
-        f"signal.signal({int(number)}, lambda n, f: sys.exit(100 + n))\n"
+        f"signal.signal({int(number)}, lambda n, f: sys.exit({exit_code}))\n"
         f"pathlib.Path({str(up)!r}).touch()\n"
         "time.sleep(60)\n"
     )
@@ -153,6 +152,15 @@ def test_signals_reach_the_run_and_its_exit_code_comes_back(
 
     thread = threading.Thread(target=ask)
     thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_reach_the_run_and_its_exit_code_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The child has a session of its own: Ctrl-C reaches it through us, once."""
+    thread = asked_while_it_runs(tmp_path, monkeypatch, number, f"100 + {int(number)}")
     former = signal.getsignal(number)
     assert run_process(["train"]) == 100 + number
     thread.join()
@@ -161,25 +169,7 @@ def test_signals_reach_the_run_and_its_exit_code_comes_back(
 
 def test_a_stop_that_comes_as_a_run_ends_well_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the next run would begin."""
-    up = tmp_path / "up"
-    code = (
-        "import pathlib, signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda n, f: sys.exit(0))\n"
-        f"pathlib.Path({str(up)!r}).touch()\n"
-        "time.sleep(60)\n"
-    )
-    real = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda command, **kwargs: real([sys.executable, "-c", code], start_new_session=True)
-    )
-
-    def ask() -> None:
-        while not up.exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
+    thread = asked_while_it_runs(tmp_path, monkeypatch, signal.SIGTERM, "0")
     with pytest.raises(StoppedError) as caught:
         run_process(["train"])
     thread.join()
