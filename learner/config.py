@@ -22,6 +22,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 """Decay of a moment of Adam."""
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+FLOW_GRPO = "flow_grpo"
+"""An algorithm; the other one is nft."""
 WEIGHTED_SUM = "weighted_sum"
 """Name of the one gradient, and of the ledger's columns, where rewards are added up."""
 
@@ -235,13 +237,13 @@ class LearnerConfig(_Strict):
 
     def sde_problem(self, sampling: SamplingConfig) -> str:
         """What is wrong between the algorithm and how rollouts are drawn; empty when nothing is."""
-        if self.algorithm == "flow_grpo" and sampling.sde is None:
+        if self.algorithm == FLOW_GRPO and sampling.sde is None:
             return (
                 "learner.algorithm is flow_grpo, whose rollouts need noise: set sampling.sde, e.g. {noise_level: 0.7}"
             )
         if self.algorithm == "nft" and sampling.sde is not None:
             return "sampling.sde is for learner.algorithm: flow_grpo, got nft: remove one of them"
-        if self.algorithm == "flow_grpo" and min(self.old_policy.slope, self.old_policy.max) > 0:
+        if self.algorithm == FLOW_GRPO and min(self.old_policy.slope, self.old_policy.max) > 0:
             return (
                 f"learner.old_policy.slope is {self.old_policy.slope:g}, but flow_grpo draws with the trained policy "
                 "itself; set it to 0"

@@ -10,12 +10,12 @@ from typing import Any
 
 from deploy.layers import merged
 from harmonizer.config import HarmonizerConfig
-from learner.config import WEIGHTED_SUM, LearnerConfig, SamplingConfig
+from learner.config import FLOW_GRPO, WEIGHTED_SUM, LearnerConfig, SamplingConfig
 from learner.errors import UserError
 
 Data = dict[str, Any]
 
-MARBLE, UNIFORM, SEQUENTIAL, SINGLE, FLOW_GRPO = "marble", "uniform", "sequential", "single", "flow_grpo"
+MARBLE, UNIFORM, SEQUENTIAL, SINGLE = "marble", "uniform", "sequential", "single"
 ABLATIONS = ("marble_paper", UNIFORM, "every_step", "unnormalized", "no_ema")
 """What each part of MARBLE is worth; beside `marble` itself they make Table 3."""
 SUITES = {

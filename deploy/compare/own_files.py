@@ -36,10 +36,11 @@ def read_method(own: Path, recipe: Path, sets: Sequence[str], asked: Recipe) -> 
     Raises:
         UserError: the file does not load, or changes more than the method.
     """
-    base, written = layers.rooted(layers.load(recipe)), layers.rooted(layers.load(own))
+    beside = layers.load(own)
+    base, written = layers.rooted(layers.load(recipe)), layers.rooted(beside)
     onto, set_paths, _ = overridden(base, sets)
     data = _balanced(rebased(base, written, onto), base, written)
-    read = replace(layers.load(own), data=_of_one_length(data))
+    read = replace(beside, data=_of_one_length(data))
     found = checked_layers(read, [path for path in set_paths if _at(written, path) == _at(base, path)])
     _refuse_other_comparison(own, found.resolved, asked.resolved)
     return {**found.resolved, "run": {**found.resolved["run"], "iterations": asked.config.run.iterations}}

@@ -19,6 +19,7 @@ from deploy.compare.runs import summary
 from deploy.compare.statistics import whole_windows
 from deploy.recipe import load_resolved
 from deploy.rundir import RunDir
+from learner.config import FLOW_GRPO
 from learner.errors import UserError
 from learner.stages import ends, measures
 from learner.types import CONFLICT_VECTORS
@@ -163,7 +164,7 @@ def step_health(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> dict[s
     shares = [np.nan_to_num(_axis(step, "weight", names)) for step in steps]
     lengths = [_number(step["grad_norm"]) for step in steps]
     clip, last = config.learner.max_grad_norm, steps[-math.ceil(len(steps) / 10) :]
-    of_steps = config.learner.algorithm == "flow_grpo"  # its KL is of a sampler's step, in other units
+    of_steps = config.learner.algorithm == FLOW_GRPO  # its KL is of a sampler's step, in other units
     return {
         "norms, largest/smallest": _mean([max(n) / min(n) for n in norms if n]),
         "largest share": _mean([float(np.max(np.abs(share))) for share in shares]),

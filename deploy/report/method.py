@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.report.numbers.stages import stages_of
-from learner.config import WEIGHTED_SUM
-
-FLOW_GRPO = "flow_grpo"
+from learner.config import FLOW_GRPO, WEIGHTED_SUM
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from deploy.progress.view import duration, number
 from deploy.report.blocks import Block, Cell, Table, percent, row, table
 from deploy.report.drawing import maps, times
 from deploy.report.gradient_blocks import NO_STEPS, gradient_blocks
-from deploy.report.numbers.failures import Counts
+from deploy.report.numbers.failures import Counts, StepFailures
 from deploy.report.numbers.run import RunNumbers, SampleNumbers
 from deploy.report.numbers.specialists import HIGH
 from deploy.report.numbers.stages import Stage, at
@@ -117,14 +117,11 @@ def _failures(numbers: RunNumbers, prefix: str) -> Block:
         tables.append(table(columns, [cells[: len(columns)] for cells in rows]))
         drawings += [times.failed(broken, f"{prefix}-failed")] if broken else []
     if gradients is not None:
-        tables.append(_steps_table(numbers))
+        tables.append(_steps_table(gradients.failures, numbers))
     return Block(f"{prefix}-failures", "Failures", "", tuple(drawings), tuple(tables), missing=tuple(missing))
 
 
-def _steps_table(numbers: RunNumbers) -> Table:
-    if numbers.gradients is None:
-        return table((), ())
-    steps = numbers.gradients.failures
+def _steps_table(steps: StepFailures, numbers: RunNumbers) -> Table:
     skipped, odd = sum(n for _, n in steps.skipped), sum(n for _, n in steps.statuses)
     found = [
         ("steps not applied", f"{skipped} of {steps.steps}", _counts(steps.skipped)),

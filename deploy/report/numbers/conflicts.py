@@ -9,7 +9,7 @@ import numpy as np
 
 from deploy.compare.statistics import Conflicts, conflicts
 from deploy.report.numbers.arrays import Bools, Floats, Measured
-from deploy.report.numbers.gradients import Series
+from deploy.report.numbers.gradients import Series, where_known
 from learner.types import CONFLICT_VECTORS
 
 BATCHES = ("same", "next")
@@ -62,13 +62,13 @@ def measured_conflicts(found: Measured) -> ConflictNumbers:
         for vector in CONFLICT_VECTORS
         for name in names
     )
-    cosines = {batch: found.cosines[DIRECTION][:, found.against_W == batch] for batch in BATCHES}
+    same, next_ = (_series(found, batch) for batch in BATCHES)
     return ConflictNumbers(
         rows=rows,
-        rewards=tuple(_opposed(name, cosines["same"][k], cosines["next"][k]) for k, name in enumerate(found.names)),
-        worst_same=_worst(_series(found, "same")),
-        worst_next=_worst(_series(found, "next")),
-        cosines_next=_series(found, "next"),
+        rewards=tuple(_opposed(name, same.values[k], next_.values[k]) for k, name in enumerate(found.names)),
+        worst_same=_worst(same),
+        worst_next=_worst(next_),
+        cosines_next=next_,
     )
 
 
@@ -84,9 +84,8 @@ def _opposed(name: str, same_W: Floats, next_W: Floats) -> Opposed:
 
 def _series(found: Measured, batch: str) -> Series:
     """[K, W] cosines of the direction, at the steps where any is known."""
-    values_KW = found.cosines[DIRECTION][:, found.against_W == batch]
-    known_W = np.isfinite(values_KW).any(axis=0)
-    return Series(found.step_W[found.against_W == batch][known_W], values_KW[:, known_W])
+    chosen_W = found.against_W == batch
+    return where_known(found.step_W[chosen_W], found.cosines[DIRECTION][:, chosen_W])
 
 
 def _worst(series: Series) -> Series:

@@ -46,17 +46,19 @@ class Conflict:
 
 def smoothed_weights(steps: Steps) -> Series:
     """ᾱ after every solve; the applied weights of every step where no step ever solved."""
-    known_U = np.isfinite(steps.by_reward["alpha_ema"]).any(axis=0)
-    if known_U.any():
-        return Series(steps.step_U[known_U], steps.by_reward["alpha_ema"][:, known_U])
-    return Series(steps.step_U, steps.by_reward["weight"])
+    smoothed = by_reward(steps, "alpha_ema")
+    return smoothed if len(smoothed.step) else Series(steps.step_U, steps.by_reward["weight"])
 
 
 def by_reward(steps: Steps, what: str) -> Series:
     """One of STEP_REWARD_NUMBERS, at the steps where it is known for any reward."""
-    values_JU = steps.by_reward[what]
+    return where_known(steps.step_U, steps.by_reward[what])
+
+
+def where_known(step_U: Ints, values_JU: Floats) -> Series:
+    """Without the steps at which no row has a value."""
     known_U = np.isfinite(values_JU).any(axis=0)
-    return Series(steps.step_U[known_U], values_JU[:, known_U])
+    return Series(step_U[known_U], values_JU[:, known_U])
 
 
 def number(steps: Steps, what: str) -> Series:
